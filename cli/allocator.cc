@@ -5,8 +5,8 @@ namespace remat::cli {
 void AllocatorOption::declare(CLI::App& command) {
   command
       .add_option("--allocator", text,
-                  "say what PyTorch's caching allocator takes: cuda, cuda-expandable, exact; "
-                  "cuda:max_split_size_mb:200 and the like")
+                  "simulate PyTorch's caching allocator: cuda, cuda-expandable or exact, with options as in "
+                  "cuda:max_split_size_mb:200")
       ->type_name("NAME[:OPTIONS]");
 }
 

@@ -1,4 +1,4 @@
-// --allocator: what plans take of a device with PyTorch's caching allocator.
+// --allocator: device memory that PyTorch's caching allocator takes for plans.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@ struct AllocatorOption {
   std::string text;
 
   void declare(CLI::App& command);
-  /// Nothing where it is not given. Throws UsageError.
+  /// Nothing if the option is not given. Throws UsageError.
   std::optional<AllocatorConfig> read() const;
 };
 

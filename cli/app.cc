@@ -17,7 +17,7 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
-/// The exit code, unless what was said has not arrived.
+/// The exit code; a failure if the output could not be written.
 int flushed(int code) {
   std::cout.flush();
   return std::cout ? code : fail("cannot write to standard output", kFailure);
@@ -41,7 +41,7 @@ int run(const Action& action) {
   return flushed(code);
 }
 
-/// The command that was meant: `remat generate gpt`, not `remat`.
+/// The innermost command given: `remat generate gpt`, not `remat`.
 const CLI::App& innermost(const CLI::App& app) {
   const auto used = app.get_subcommands();
   return used.empty() ? app : innermost(*used.front());
@@ -51,8 +51,8 @@ std::string full_name(const CLI::App& app) {
   return (app.get_parent() ? full_name(*app.get_parent()) + " " : "") + app.get_name();
 }
 
-/// "unknown option '--bugdet': did you mean '--budget'?" for the first word that looks like an option and is
-/// none.
+/// "unknown option '--bugdet': did you mean '--budget'?" for the first invalid word that looks like an
+/// option.
 std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options()) {

@@ -20,7 +20,7 @@ constexpr std::size_t kRows = 6, kMostWide = 100;
 /// A character's height in eighths.
 constexpr std::array<std::string_view, 9> kBlocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-/// The most that any step of each bucket needs.
+/// The peak of each bucket of steps.
 std::vector<std::int64_t> fullest(const IndexVector<StepId, Bytes>& memory, std::size_t buckets) {
   std::vector<std::int64_t> most(buckets, 0);
   std::size_t i = 0;

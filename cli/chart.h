@@ -9,15 +9,15 @@
 
 namespace remat::cli {
 
-/// Lines of `columns` characters at most, each with its end; empty where there are fewer than 60 columns or
-/// no steps. Each character stands for some steps and shows their fullest, the scale ends at `top`. With
-/// colours: the peak apart from the rest.
+/// Lines of at most `columns` characters, each ended by a newline; empty below 60 columns or without steps.
+/// Each character shows the peak over some steps; the scale ends at `top`. With `colours`, the plan's peak is
+/// highlighted.
 std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int columns, bool colours);
 
-/// The lines of `left`, filled up to `width` characters, each with one of `right` behind it.
+/// The lines of `left`, padded to `width` characters, each followed by one of `right`.
 std::string beside(const std::string& left, std::size_t width, const std::vector<std::string>& right);
 
-/// Standard output is a terminal that knows colours, and nobody set NO_COLOR (https://no-color.org).
+/// True if standard output is a terminal with colours and NO_COLOR is not set (https://no-color.org).
 bool wants_colours();
 
 }  // namespace remat::cli

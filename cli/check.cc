@@ -1,4 +1,4 @@
-// remat check: recomputes from a plan's steps, or from a layout's offsets, alone what the file says.
+// remat check: recomputes the contents of a file from the plan's steps, or the layout's offsets, alone.
 #include <iostream>
 
 #include "commands.h"
@@ -85,7 +85,7 @@ int CheckCommand::check_table() const {
   return finish(std::move(report), graph, differences);
 }
 
-/// Peak and duration, and with copies what these do. Without a host nobody knows how long they take.
+/// Peak, duration and the traffic of copies, whose times are unknown without a host.
 void CheckCommand::add_cost(Report& report, const Graph& g, const PlanRecord& record,
                             Bytes keep_all_peak) const {
   const Plan steps = recorded_plan(record);

@@ -122,7 +122,7 @@ void require_known_word(CLI::App& command, std::function<int()>& action, const s
     if (rest.empty()) throw UsageError(command.get_name() + " needs a " + what + ": " + listed(known));
     throw UsageError(unknown_word(what, rest.front(), known));
   };
-  // Without this an unknown word would be answered by "a subcommand is required".
+  // Without this the error for an unknown word would be "a subcommand is required".
   command.require_subcommand(0, 1);
   command.allow_extras();
   command.callback([&command, &action, refuse] {

@@ -32,23 +32,22 @@ enum ExitCode : int {
   kInfeasible = 2,    ///< proved: no plan fits
   kNothingFound = 3,  ///< no plan found within the limits, nothing proved
   kUsage = 64,
-  kInterrupted = 130,  ///< a table of several runs that Ctrl-C ended early
+  kInterrupted = 130,  ///< Ctrl-C ended a table of several runs
 };
 
-/// What a command has to say, in the order in which it is printed. Scalars become `key = value` lines,
-/// arrays of objects become tables.
+/// The output of a command, in order. Scalars become `key = value` lines, arrays of objects become tables.
 using Report = nlohmann::ordered_json;
 
 /// How a report looks on a terminal. (Through a pipe, and as JSON, numbers stay as they are.)
 struct Look {
   std::string time_unit = {};           ///< of the graph
-  std::vector<std::string> spare = {};  ///< columns of tables that go where all do not fit, the first first
+  std::vector<std::string> spare = {};  ///< table columns to drop, first ones first, if not all fit
 };
 
-/// Prints one JSON object, or lines and tables: to standard output, or to standard error where a file of the
-/// command goes there.
+/// Prints one JSON object, or lines and tables, to standard output; to standard error if the command writes a
+/// file to standard output.
 void print(const Report& report, bool as_json, const Look& look = {});
-/// A value as it is, on one line.
+/// A value on one line, without units.
 std::string cell(const Report& value);
 /// "remat: warning: ..." on standard error.
 void warn(const std::string& message);
@@ -96,7 +95,7 @@ std::size_t count_edges(const Graph& graph);
 /// "KEY=VALUE" texts as options of a planner. Throws UsageError.
 std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts);
 
-/// The option takes one of some words, which stand in its help as "{fixed,free}".
+/// The option takes one of `words`, which its help shows as "{fixed,free}".
 void take_one_of(CLI::Option& option, const std::vector<std::string>& words);
 
 /// --time-limit, --work-limit, --seed, --gap, --threads, --set.
@@ -110,21 +109,22 @@ struct EffortOptions {
   double gap_limit = 0;  ///< as a share; 0: none
 
   void declare(CLI::App& command);
-  /// The limits and the seed alone.
+  /// Declares only the limits and the seed.
   void declare_limits(CLI::App& command);
   /// Fills `plan` and `gap_limit` from the texts. Throws UsageError.
   void finish();
-  /// `default_time` unless a time or a work limit is given: a work limit alone is meant to be repeatable.
+  /// The time limit, or `default_time` if neither a time nor a work limit is given: a work limit alone has to
+  /// be deterministic.
   std::optional<double> seconds() const;
   void apply(Limits& limits) const;
-  /// As a request has it.
+  /// These options in the form of a request.
   Effort settled() const;
 };
 
 /// The steps of a plan's file. Throws InputError where they break a rule of the model.
 Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path);
 
-/// What `run` returns; an InputError of the core, which knows no file, gets the file's name.
+/// Returns what `run` returns; adds the file's name to an InputError of the core.
 template <class Run>
 auto of_file(const std::string& path, Run&& run) {
   try {
@@ -136,14 +136,13 @@ auto of_file(const std::string& path, Run&& run) {
   }
 }
 
-/// What offsets are multiples of unless the user says otherwise.
+/// Default alignment of offsets.
 inline constexpr std::int64_t kCacheLine = 64;
 
 /// A capacity for a table of buffers: as a budget, without percent. Throws UsageError.
 Bytes parse_capacity(const std::string& text);
 
-/// For a command whose next word is one of its own subcommands, a `what`: says which there are where it is
-/// another one, or none.
+/// For a command with subcommands (each a `what`): lists them if the next word is missing or unknown.
 void require_known_word(CLI::App& command, std::function<int()>& action, const std::string& what);
 
 /// Adds `--order fixed|free`.

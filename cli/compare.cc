@@ -34,13 +34,13 @@ struct CompareCommand {
   std::string most_effort(const Problem& problem) const;
 };
 
-/// One row: a planner that cannot run has its reason there, it is never left out.
+/// One row. A planner that cannot run keeps its row, with the reason.
 struct Row {
   std::string planner;
   std::optional<PlanResult> result;
   std::string note;
 
-  /// for_people: "over budget" in place of "unknown" and of a column.
+  /// `for_people`: shows "over budget" in place of "unknown", and drops that column.
   Report report(const Problem& problem, bool for_people) const {
     const bool ran = result.has_value();
     const bool shown = ran && result->plan;
@@ -101,7 +101,7 @@ Row judge(const Problem& problem, const OtherPlan& other, const std::string& gra
   return {other.name, std::move(judged.result), std::move(judged.note)};
 }
 
-/// Where the plan of a planner goes.
+/// The file for a planner's plan.
 std::filesystem::path plan_file(const std::string& folder, const std::string& planner, bool fits) {
   return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
 }
@@ -202,16 +202,17 @@ void add_compare(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("A,B,...");
   sub->add_option("--plan", command->plan_files,
-                  "also a plan of another program, validated and simulated as ours; may be repeated")
+                  "also a plan of another program, validated and simulated likewise; may be repeated")
       ->type_name("NAME=FILE")
       ->take_all();
-  sub->add_option("--run", command->commands,
-                  "also the plan that a command writes to {out}, given {graph} and {budget} in bytes; may be "
-                  "repeated")
+  sub->add_option(
+         "--run", command->commands,
+         "also the plan of another program: a command that writes to {out}, given {graph} and {budget} "
+         "in bytes; may be repeated")
       ->type_name("NAME=COMMAND")
       ->take_all();
   sub->add_option("--run-limit", command->run_limit,
-                  "wall clock for each command, which is ended then with all that it started (default: 10m)")
+                  "time limit of each command, which is then killed with its child processes (default: 10m)")
       ->type_name("TIME");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);

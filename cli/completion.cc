@@ -18,18 +18,18 @@ struct Flag {
   std::vector<std::string> names;  ///< "--budget", "-b"
   std::string description;
   bool takes_value = false;
-  std::vector<std::string> values;  ///< empty where any text or file may stand there
+  std::vector<std::string> values;  ///< empty: any text or file
 };
 
 /// A command and what may follow it.
 struct Entry {
   std::string place;  ///< " generate gpt"; the root's is empty
   std::string description;
-  std::vector<std::pair<std::string, std::string>> words;  ///< subcommands or values, and what they are
+  std::vector<std::pair<std::string, std::string>> words;  ///< subcommands or values, with descriptions
   std::vector<Flag> flags;
 };
 
-/// What stands between braces in "{fixed,free}": see take_one_of().
+/// The words between braces in "{fixed,free}": see take_one_of().
 std::vector<std::string> choices(const std::string& type) {
   const auto begin = type.rfind('{'), end = type.rfind('}');
   if (begin == std::string::npos || end == std::string::npos) return {};
@@ -95,7 +95,7 @@ std::vector<std::string> places(const std::vector<Entry>& entries) {
   return all;
 }
 
-/// The part that bash and zsh share: which command a line has come to, and the values of the option before.
+/// The part that bash and zsh share: finds the command of a line, and completes values of the option before.
 /// `offer` completes with words.
 std::string shared(const std::vector<Entry>& entries, const std::string& loop, const std::string& word,
                    const std::string& last, const std::string& offer) {
@@ -126,8 +126,8 @@ std::string described(const std::string& name, const std::string& description) {
   return quoted(text + ":" + description);
 }
 
-/// The branches of a `case` that offer what may stand at a place: flags behind a `-`, else words. `said`: a
-/// word with what it is; `begin` and `end` stand around them.
+/// The branches of a `case` that complete at a place: flags after a `-`, else words. `said`: a word with its
+/// description; `begin` and `end` enclose them.
 std::string branches(const std::vector<Entry>& entries, const Said& said, const std::string& begin,
                      const std::string& end) {
   std::string text;

@@ -1,5 +1,5 @@
-// remat convert: any graph file that is read, written as remat.graph. Files of others are read by the Python
-// package, with the parsers of their own packages.
+// remat convert: reads a graph file and writes it as remat.graph. The Python package reads other programs'
+// formats, with the parsers of their own packages.
 #include <algorithm>
 #include <filesystem>
 
@@ -24,7 +24,8 @@ struct ConvertCommand {
   std::optional<std::pair<LoadedGraph, std::string>> load() const;
 };
 
-/// JSON is read here, whatever its name; what has neither a `{` nor a name that says what it is, too.
+/// True for files that the Python package reads. JSON is read here under any name, and so is a file with
+/// neither a `{` nor a known ending.
 bool ConvertCommand::is_for_python() const {
   if (!from.empty()) return from != "json";
   const std::string kind = std::filesystem::path(in).extension();
@@ -35,7 +36,7 @@ bool ConvertCommand::is_for_python() const {
   return begin == std::string::npos || text[begin] != '{';
 }
 
-/// The graph, and what its file was.
+/// The graph, and the format of its file.
 std::optional<std::pair<LoadedGraph, std::string>> ConvertCommand::load() const {
   if (!is_for_python()) {
     if (!device.empty() || !dims.empty()) {
@@ -86,11 +87,12 @@ void add_convert(CLI::App& app, Action& action) {
   add_output(*sub, "-o,--output", command->out, "the remat.graph file to write")
       ->required()
       ->type_name("OUT");
-  sub->add_option("--from", command->from, "the input's format, where its name does not say it")
+  sub->add_option("--from", command->from, "the input's format, if its name does not tell")
       ->type_name("FORMAT");
-  sub->add_option("--device", command->device,
-                  "that durations are for: cpu, p100, v100, a100, h100, h200, or "
-                  "flops=F,bandwidth=B,launch=L (default: a100)")
+  sub->add_option(
+         "--device", command->device,
+         "device of the durations: cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L "
+         "(default: a100)")
       ->type_name("D");
   sub->add_option("--dim", command->dims, "the size of a dimension that has a name alone, may be repeated")
       ->type_name("NAME=N")

@@ -5,7 +5,7 @@
 namespace remat::cli {
 
 void add_executor(Report& report, const Request& request, const Answer& answer) {
-  const ExecutorPlan& executor = *answer.executor;
+  const ExecutorPlan& executor = *answer.executor_plan;
   const PlanResult& full = *answer.full;
   const bool found = has_plan(answer.result), is_full = has_plan(full);
   report["executor"] = to_string(request.executor);

@@ -1,11 +1,11 @@
-// --executor of remat plan: the best that an executor of others can do, beside the full plan.
+// --executor of remat plan: the best plan for another program's executor, beside the full plan.
 #pragma once
 
 #include "common.h"
 
 namespace remat::cli {
 
-/// What an executor has saved, and the full plan beside it.
+/// The values that an executor saves, and the full plan for comparison.
 void add_executor(Report& report, const Request& request, const Answer& answer);
 /// Why the executor has no plan.
 std::string executor_failure(const Request& request, const Answer& answer, const std::string& asked,

@@ -28,8 +28,7 @@ std::string read_input(const std::string& path, FileKind kind) {
 
 std::string input_name(const std::string& path) { return path == kStandard ? "standard input" : path; }
 
-/// Throws InputError where `path` cannot be written because its folder is missing or closed. The write itself
-/// may still fail.
+/// Throws InputError if the folder of `path` is missing or not writable. The write itself may still fail.
 void require_writable_folder(const std::string& path) {
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
@@ -42,18 +41,18 @@ void require_writable_folder(const std::string& path) {
   if (number != 0) throw InputError("cannot write " + path + ": " + std::strerror(number));
 }
 
-/// The file that a path leads to, be it there or not.
+/// The file that a path leads to, existing or not.
 std::filesystem::path target_of(std::filesystem::path path) {
   constexpr int kMostLinks = 40;
   std::error_code error;
   for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
     path = path.parent_path() / std::filesystem::read_symlink(path, error);
   }
-  // A relative path of which nothing is there would stay relative.
+  // A relative path that does not exist would stay relative.
   return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
 }
 
-/// Devices and pipes take whatever comes.
+/// Devices and pipes may be named twice.
 bool is_one_file(const std::string& a, const std::string& b) {
   if (a == kStandard || b == kStandard) return a == b;
   std::error_code error;

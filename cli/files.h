@@ -22,13 +22,12 @@ struct Output {
   std::string path;
 };
 
-/// Asked before a long run: throws UsageError where two outputs are one file, under whatever names,
-/// InputError where a folder is missing or closed. Where one of them is standard output, reports go to
-/// standard error.
+/// For use before a long run: throws UsageError if two outputs are the same file, under any names, InputError
+/// if a folder is missing or not writable. If one output is standard output, reports go to standard error.
 void prepare_outputs(const std::vector<Output>& outputs);
-/// The same question about files in a folder of the command's own.
+/// The first of these checks alone, for files in a folder that the command makes.
 void require_different_files(const std::vector<Output>& outputs);
-/// A file of the command goes to standard output.
+/// True if the command writes a file to standard output.
 bool is_standard_output_taken();
 
 /// Writes to a file, or to standard output. Throws InputError.

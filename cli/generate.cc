@@ -11,7 +11,7 @@
 namespace remat::cli {
 namespace {
 
-/// What all kinds share: where to write, and what to say.
+/// Shared by all kinds: the output file, and the report.
 struct GenerateCommand {
   std::string out;
   bool json = false;
@@ -58,11 +58,11 @@ void add_random_layered(CLI::App& generate, Action& action) {
   auto options = std::make_shared<RandomLayeredOptions>();
   auto command = std::make_shared<GenerateCommand>();
   command->make = [options] { return random_layered(*options); };
-  CLI::App* sub =
-      add_kind(generate, action, "random_layered", "random layered graph, as MOCCASIN measures on", command);
+  CLI::App* sub = add_kind(generate, action, "random_layered",
+                           "random layered graph, as in the experiments of MOCCASIN", command);
   setting(*sub, "nodes", options->ops, "ops, source and target included");
   setting(*sub, "width", options->width, "mean width of a layer in units of 2 sqrt(nodes)");
-  setting(*sub, "layers", options->layers, "number of layers; 0: what the width gives");
+  setting(*sub, "layers", options->layers, "number of layers; 0: derived from the width");
   setting(*sub, "width-variability", options->width_variability, "widths vary by this share of the mean");
   setting(*sub, "edge-density", options->edge_density,
           "0: one neighbour each; 1: all pairs of neighbouring layers");
@@ -126,7 +126,7 @@ void add_buffers(CLI::App& generate, Action& action) {
   sub->add_flag("--json", command->json, "print one JSON object");
   RandomBuffersOptions& options = command->options;
   setting(*sub, "count", options.count, "buffers, and steps of time");
-  setting(*sub, "phases", options.phases, "parts of time; short lives stay within one");
+  setting(*sub, "phases", options.phases, "number of phases; short lives stay within one");
   setting(*sub, "life", options.life, "mean of a short life, in steps");
   setting(*sub, "long-share", options.long_share, "share of buffers that live for a phase or longer");
   setting(*sub, "max-bytes", options.max_bytes, "the largest size");

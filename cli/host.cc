@@ -33,11 +33,11 @@ void HostOptions::declare(CLI::App& command) {
   const auto add = [&](const char* name, std::string& into, const char* what, const char* type) {
     command.add_option(name, into, what)->type_name(type);
   };
-  add("--host", both, "copies to the host and back, each way so fast: 25GB/s", "BYTES/s");
+  add("--host", both, "allow copies to the host and back, at this bandwidth each way: 25GB/s", "BYTES/s");
   add("--host-out", out, "bandwidth to the host, instead of --host", "BYTES/s");
-  add("--host-in", in, "bandwidth back, instead of --host", "BYTES/s");
-  add("--host-latency", latency, "of every copy: 10us (default: none)", "TIME");
-  add("--host-budget", budget, "host memory: 64GiB (default: as much as it takes)", "B");
+  add("--host-in", in, "bandwidth from the host, instead of --host", "BYTES/s");
+  add("--host-latency", latency, "latency of every copy: 10us (default: none)", "TIME");
+  add("--host-budget", budget, "host memory: 64GiB (default: unlimited)", "B");
   command.add_flag("--host-shared", shared, "one link: copies out and in take turns");
 }
 

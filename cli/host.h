@@ -1,4 +1,4 @@
-// --host and its relatives: the machine that plans with copies are timed on.
+// --host and related options: the host of plans with copies.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,12 +16,12 @@ struct HostOptions {
 
   void declare(CLI::App& command);
   bool is_given() const { return !(both + out + in + latency + budget).empty() || shared; }
-  /// Nothing where none of them is given. Throws UsageError where they do not make a host, InputError naming
-  /// `path` where the graph has no time unit that copies can be timed in.
+  /// Nothing if none of them is given. Throws UsageError if they do not make a host, InputError naming `path`
+  /// if copies cannot be timed in the graph's time unit.
   std::optional<Host> read(const Graph& graph, const std::string& path) const;
 };
 
-/// Stalls, bytes, busy shares and host peak of a plan with copies; those that need a clock are null without.
+/// Stalls, bytes, busy shares and host peak of a plan with copies; times are null unless `is_timed`.
 void add_traffic(Report& report, const Simulation& cost, bool is_timed);
 
 }  // namespace remat::cli

@@ -1,4 +1,4 @@
-// remat info: how large a graph is, where its memory peaks and what fills it.
+// remat info: the size of a graph, where its memory peaks, and the values that fill it.
 #include <algorithm>
 #include <map>
 
@@ -19,7 +19,7 @@ class Shares {
     total += amount;
     ++count;
   }
-  /// Empty where no text was ever given: a table of nothing but "(none)" tells nothing.
+  /// Empty if no text was given: a table of nothing but "(none)" has no use.
   Report rows(std::string_view amount, std::string_view what, std::int64_t whole, std::size_t top) const {
     std::vector<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> sorted(by_text_.begin(),
                                                                                       by_text_.end());
@@ -51,8 +51,8 @@ struct Share {
   Bytes bytes;
 };
 
-/// What is alive at a step, the largest first. An input that an output takes the place of has what that
-/// leaves of it, and goes where that is nothing.
+/// Values alive at a step, the largest first. An input with an output written over it counts the bytes beyond
+/// the output, and is left out if there are none.
 std::vector<Share> alive_at(const Graph& g, const Plan& plan, StepId step) {
   IndexVector<ValueId, Bytes> taken(g.num_values());
   for (const Overwrite& one : overwrites(g, plan)) {
@@ -95,7 +95,7 @@ void InfoCommand::add_bounds(Report& report, const Graph& g) const {
   }
 }
 
-/// What the channels move while every op runs once, and what is proved with them and without.
+/// Bytes that the channels can copy while every op runs once, and the bounds with and without them.
 void InfoCommand::add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const {
   constexpr std::int64_t kWork = 20'000'000;
   const auto moved = [&](std::int64_t rate) {

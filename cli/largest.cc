@@ -92,7 +92,7 @@ void LargestCommand::save(const LargestResult& found, Bytes, Report& said) const
   said["graph_file"] = out;
 }
 
-/// Why there is no answer; the exit code that says so.
+/// Reports why there is no answer. Returns the exit code.
 int LargestCommand::explain(const LargestResult& found, Bytes limit) const {
   if (found.largest) return kOk;
   const std::string asked = describe_budget(budget, limit);
@@ -144,13 +144,14 @@ void add_model(CLI::App& largest, Action& action, const ModelInfo& model) {
   for (const auto& [name, setting] : settings()) {
     if (model.variants.front().settings.*setting != -1) known.push_back(name);
   }
-  take_one_of(*sub->add_option("--over", command->over, "which size is looked for (default: batch)"), known);
+  take_one_of(*sub->add_option("--over", command->over, "the size to search for (default: batch)"), known);
   add_whole(*sub, "--least", command->search.least, std::int64_t{1}, kMostSize, "smallest size (default: 1)");
   add_whole(*sub, "--most", command->search.most, std::int64_t{1}, kMostSize,
             "largest size (default: " + std::to_string(kMostSize) + ")");
   add_whole(*sub, "--multiple", command->search.multiple, std::int64_t{1}, kMostSize,
             "only multiples of it (default: 1)");
-  add_whole(*sub, "--rows", command->search.rows, 1, 1000, "about so many sizes in the table (default: 8)");
+  add_whole(*sub, "--rows", command->search.rows, 1, 1000,
+            "approximate number of sizes in the table (default: 8)");
   sub->add_option("--planner", command->search.planner, "see 'remat planners' (default: auto)")
       ->type_name("NAME");
   declare_order(*sub, command->order);

@@ -49,7 +49,7 @@ std::string why_none(const LayoutResult& result, Bytes capacity, Bytes resident)
   return "no layout within " + asked + " found, nothing proved; the best arena found is " + best;
 }
 
-/// Prints, and saves what is within the capacity. `extra` stands behind the arena.
+/// Prints the result, and saves the layout if it is within the capacity. `extra` is printed after the arena.
 int LayoutCommand::finish(const LayoutProblem& problem, const LayoutResult& result, Bytes resident,
                           Report extra, const std::function<void()>& save) const {
   const bool found = result.status == Status::kOptimal || result.status == Status::kFeasible;
@@ -120,7 +120,7 @@ int LayoutCommand::lay_out_table(Limits& limits) {
 }
 
 int LayoutCommand::run() {
-  Limits limits;  // counts from here: the wait includes reading
+  Limits limits;  // started here, so that time limits include reading
   effort.finish();
   prepare_outputs({{"-o", out}});
   return plan.empty() ? lay_out_table(limits) : lay_out_plan(limits);
@@ -136,8 +136,8 @@ void add_layout(CLI::App& app, Action& action) {
       ->required();
   sub->add_option("PLAN", command->plan, "remat.plan; with a graph only");
   sub->add_option("--capacity", command->capacity,
-                  "look for a layout within it: 1048576, 6GiB, 75% (of the keep-all peak); for a plan it "
-                  "covers the graph's inputs too (default: look for the smallest arena)")
+                  "find a layout within this size: 1048576, 6GiB, 75% (of the keep-all peak); for a plan it "
+                  "includes the graph's inputs (default: find the smallest arena)")
       ->type_name("B");
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets are multiples of it (default: 64 for a plan, 1 for a table)");
@@ -145,7 +145,7 @@ void add_layout(CLI::App& app, Action& action) {
   add_output(*sub, "-o,--output", command->out, "write the layout here, if it is within the capacity")
       ->type_name("FILE");
   sub->add_flag("--json", command->json, "print one JSON object");
-  sub->add_flag("--verbose", command->verbose, "print what the search counted too");
+  sub->add_flag("--verbose", command->verbose, "also print the counters of the search");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }
 

@@ -1,4 +1,4 @@
-// Options of the models that are known by name, as they stand on the command line.
+// Command-line options of the models known by name.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace remat::cli {
 
-/// What a setting may be is for the generator to say; here it only has to be a number.
+/// Only checks that a setting is a number; the generator checks its range.
 template <class T>
 CLI::Option* add_setting(CLI::App& sub, const std::string& name, T& value, const std::string& description) {
   if constexpr (std::integral<T>) {
@@ -22,7 +22,7 @@ CLI::Option* add_setting(CLI::App& sub, const std::string& name, T& value, const
   }
 }
 
-/// `options` is complete but for the texts.
+/// Options of a model; `finish` adds the ones that are still text.
 struct ModelTexts {
   TrainingOptions options;
   std::string granularity = "op", optimizer = "none", durations = "unit", dtype = "fp32", device;

@@ -12,7 +12,7 @@
 namespace remat::cli {
 namespace {
 
-// Together a fraction of a second: nobody asked for these plans.
+// At most a fraction of a second in all, since the user did not ask for these plans.
 constexpr std::size_t kMostOps = 20'000;
 constexpr std::int64_t kWork = 500'000;
 constexpr double kSeconds = 1;

@@ -10,9 +10,9 @@
 
 namespace remat::cli {
 
-/// Lines of a table: budgets around the problem's, the overhead of plans within them that are quickly found
-/// from `result`, which has a plan, and the overhead that none can go below. The problem's own budget is
-/// marked. Empty where the graph is too large for that, or where `stop` was set before the end.
+/// Lines of a table: budgets around the problem's, the overhead of quickly found plans within them, and the
+/// lower bound on it. `result` must have a plan; it is the start. The problem's own budget is marked. Empty
+/// if the graph is too large, or if `stop` was set before the end.
 std::vector<std::string> nearby_budgets(const Problem& problem, const PlanResult& result, Bytes keep_all_peak,
                                         const PlanOptions& options, const std::atomic<bool>& stop);
 

@@ -40,7 +40,7 @@ void require_new_name(const std::string& name, const std::vector<OtherPlan>& oth
   }
 }
 
-/// As one word of a shell.
+/// Quoted as one word for a shell.
 std::string quoted(const std::string& text) {
   std::string word = "'";
   for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -54,7 +54,7 @@ std::string filled(std::string command, const std::string& key, const std::strin
   return command;
 }
 
-/// A folder of its own for what a command writes; goes with it.
+/// A temporary folder for a command's output, deleted at the end.
 class Folder {
  public:
   Folder() {
@@ -76,14 +76,13 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Starts a command with a shell, in a process group of its own, so that all that it starts can be ended with
-/// it. What it prints goes to standard error, and it reads nothing: a group beside that of the terminal must
-/// not.
+/// Starts a command with a shell in its own process group, so that its child processes can be killed with it.
+/// Its output goes to standard error; its input is empty: a background group must not read the terminal.
 pid_t start_shell(const std::string& command) {
   constexpr int kCannotRun = 127;
   const pid_t child = ::fork();
   if (child != 0) {
-    if (child > 0) ::setpgid(child, child);  // here too: whoever is first
+    if (child > 0) ::setpgid(child, child);  // in parent and child, whichever is first
     return child;
   }
   ::setpgid(0, 0);

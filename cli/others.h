@@ -1,4 +1,4 @@
-// Plans of others: from files, and from programs that are run.
+// Plans made by other programs: read from files, or made by running a command.
 #pragma once
 
 #include <string>
@@ -15,19 +15,18 @@ struct OtherPlan {
   std::string command;  ///< with {graph}, {budget} and {out} for two paths and a number of bytes
 };
 
-/// Throws UsageError for a text that is no NAME=..., and for a name that is a planner's, is used twice or has
-/// a '/'.
+/// Throws UsageError for a text that is not NAME=..., and for a name that belongs to a planner, is used twice
+/// or has a '/'.
 std::vector<OtherPlan> parse_other_plans(const std::vector<std::string>& files,
                                          const std::vector<std::string>& commands);
 
-/// A plan of others, validated, simulated and compared with the bounds as one of our own.
+/// Another program's plan, validated, simulated and compared with the bounds like our own.
 struct OtherResult {
   std::optional<PlanResult> result;  ///< none where there is no valid plan
   std::string note;                  ///< why not
 };
 
-/// graph_file: what {graph} stands for. run_limit: seconds after which a command is ended, with all that it
-/// started.
+/// `graph_file` replaces {graph}. A command is killed with its child processes after `run_limit` seconds.
 OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file,
                              double run_limit);
 

@@ -1,4 +1,4 @@
-// Reports as lines and tables: as they are for scripts, in units and fitted to the width for people.
+// Reports as lines and tables: plain numbers for scripts, units and fitted widths on a terminal.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -26,7 +26,7 @@ namespace {
 std::ostream& report_stream() { return is_standard_output_taken() ? std::cerr : std::cout; }
 
 constexpr std::size_t kBetween = 2;     // spaces before each column
-constexpr std::size_t kLeastWrap = 16;  // the last column of texts, as long as others can be spared
+constexpr std::size_t kLeastWrap = 16;  // least width of the last text column while others can be dropped
 
 /// A table as texts, column by column.
 struct Column {
@@ -35,7 +35,7 @@ struct Column {
   bool right = false;              ///< numbers flush right, texts flush left
   std::size_t width = 0;
 
-  std::size_t least = 0;  ///< it can be wrapped to
+  std::size_t least = 0;  ///< least width when wrapped
 
   void measure() {
     width = least = 0;
@@ -65,15 +65,15 @@ std::size_t table_width(const std::vector<Column>& columns) {
                          [](std::size_t sum, const Column& column) { return sum + kBetween + column.width; });
 }
 
-/// A column that says nothing, as it is empty in all rows.
+/// True if the column is empty in all rows.
 bool is_blank(const Column& column) {
   return std::all_of(column.cells.begin() + 1, column.cells.end(),
                      [](const std::string& text) { return text.empty() || text == "-"; });
 }
 
-/// Leaves out what is blank, then what can be spared, until the table fits. The last column of texts says
-/// what a row is about: it stays, and is wrapped into what is left. Where that is not enough, all texts are
-/// wrapped, but not inside words; false where it does not fit then.
+/// Drops blank columns, then those in `spare`, until the table fits. The last text column describes the row:
+/// it stays, and is wrapped into the rest of the width. If that is not enough, all texts are wrapped at
+/// spaces; false if the table still does not fit.
 bool fit(std::vector<Column>& columns, std::size_t room, const std::vector<std::string>& spare) {
   std::erase_if(columns, is_blank);
   if (columns.empty()) return true;
@@ -105,7 +105,7 @@ bool fit(std::vector<Column>& columns, std::size_t room, const std::vector<std::
   return true;
 }
 
-/// Where columns do not fit beside each other: each row as lines of a head and its cell.
+/// For tables that do not fit: prints each row as lines of a head and its cell.
 void print_block(const std::vector<Column>& columns, std::size_t row, std::size_t room) {
   std::size_t heads = 0;
   for (const Column& column : columns) heads = std::max(heads, width_of(column.cells.front()));

@@ -58,7 +58,7 @@ bool is_duration(const std::string& key) {
 
 bool ends_in_percent(const std::string& key) { return key.ends_with("percent"); }
 
-/// Seconds of a graph's time unit, or 0 where it is none of time.
+/// A graph's time unit in seconds, or 0 if it is not a unit of time.
 double seconds_of(const std::string& time_unit) {
   if (time_unit == "ns") return 1e-9;
   if (time_unit == "us") return 1e-6;
@@ -66,7 +66,7 @@ double seconds_of(const std::string& time_unit) {
   return time_unit == "s" ? 1 : 0;
 }
 
-/// A word in pieces of at most `width` characters, cut behind a mark where there is one.
+/// A word in pieces of at most `width` characters, cut after punctuation if possible.
 std::vector<std::string> pieces(std::string word, std::size_t width) {
   std::vector<std::string> all;
   while (width_of(word) > width) {

@@ -1,4 +1,4 @@
-// Reports for people at a terminal: numbers in units, tables that fit its width.
+// Reports for a terminal: numbers with units, tables that fit its width.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace remat::cli {
 
-/// Columns of the terminal that standard output goes to, or 0 where it goes to a file or a pipe: then numbers
-/// are written as they are, for scripts. REMAT_COLUMNS says it in place of the terminal.
+/// Columns of the terminal at standard output; 0 for a file or a pipe, where numbers are written without
+/// units, for scripts. REMAT_COLUMNS overrides it.
 int terminal_columns();
 
-/// TERM=dumb: a terminal without colours whose lines cannot be written over.
+/// TERM=dumb: a terminal without colours and cursor movement.
 bool is_dumb_terminal();
 
 /// Three digits, in the unit that fits: "206 ms".
 std::string format_seconds(double seconds);
-/// What a value of this key is called for people: "3.56 GiB", "13.58 %", "206 ms".
+/// The value of this key with its unit: "3.56 GiB", "13.58 %", "206 ms".
 std::string for_people(const std::string& key, const Report& value, const std::string& time_unit);
 /// Head of a table's column.
 std::string head_for_people(const std::string& key);

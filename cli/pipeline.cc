@@ -129,7 +129,7 @@ Report policies(const PipelineResult& result, const std::vector<PipelinePart>& p
   return {{"format", "remat.pipeline"}, {"version", 1}, {"stages", std::move(stages)}};
 }
 
-/// Why there is no plan; the exit code that says so.
+/// Reports why there is no plan. Returns the exit code.
 int PipelineCommand::explain(const PipelineResult& result) const {
   if (result.plan) return kOk;
   const std::string asked = describe_budget(budget, options.budget);

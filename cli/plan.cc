@@ -31,8 +31,8 @@ struct PlanCommand {
 
  private:
   void check_usage() const;
-  void look_at_arena();
-  void look_at_allocator();
+  void find_layout();
+  void find_allocator_peaks();
   Report report() const;
   void save(Report& report) const;
   int explain_failure(Report& report, Limits& limits, std::string& message) const;
@@ -40,8 +40,7 @@ struct PlanCommand {
 
   const PlanResult& result() const { return answer_.result; }
 
-  /// Packed with a budget on the peak only where that is quickly done; peaks where the allocator was asked
-  /// for.
+  /// With a budget on the peak, `packed` is set only if a layout was found quickly, `peaks` with --allocator.
   Answer answer_;
   Bytes keep_all_peak_;
 };
@@ -79,7 +78,7 @@ Report PlanCommand::report() const {
   report["duration_bound_argument"] = found.duration_bound.argument;
   report["gap"] = or_null(fits, gap(found));
   report["gap_limit"] = effort.gap_limit;
-  if (answer_.executor) add_executor(report, request, answer_);
+  if (answer_.executor_plan) add_executor(report, request, answer_);
   report["seconds"] = found.seconds;
   report["seed"] = effort.plan.seed;
   return report;
@@ -113,13 +112,13 @@ void PlanCommand::check_usage() const {
     throw UsageError("--budget is required (only --objective peak goes without)");
   }
   Request asked = request;
-  if (host.is_given()) asked.problem.host.emplace();  // it is read with the graph
+  if (host.is_given()) asked.problem.host.emplace();  // read later, with the graph
   check_request(asked, spelled_for_shell);
   prepare_outputs({{"-o", out}, {"--layout", layout_out}});
 }
 
-/// Lays out a plan that was made for its peak, for some milliseconds; for a file, whatever it takes.
-void PlanCommand::look_at_arena() {
+/// Lays out a plan made for its peak, in a few milliseconds. Large plans only if the layout goes to a file.
+void PlanCommand::find_layout() {
   constexpr std::size_t kMostSteps = 20'000;
   if (answer_.packed || !has_plan(result())) return;
   if (layout_out.empty() && result().plan->steps.size() > kMostSteps) return;
@@ -128,7 +127,7 @@ void PlanCommand::look_at_arena() {
   packed.layout = of_file(graph, [&] { return glance_layout(packed.buffers.problem); });
 }
 
-void PlanCommand::look_at_allocator() {
+void PlanCommand::find_allocator_peaks() {
   if (!asks_allocator || answer_.peaks || !has_plan(result())) return;
   answer_.peaks = of_file(
       graph, [&] { return simulate_allocator(*request.problem.graph, *result().plan, request.allocator); });
@@ -148,12 +147,12 @@ void PlanCommand::save(Report& report) const {
   }
 }
 
-/// Why there is no plan, as keys and as a message; the exit code that says so.
+/// Adds the reason why there is no plan, as keys and as a message. Returns the exit code.
 int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& message) const {
   const Problem& problem = request.problem;
   const PlanResult& found = result();
   const std::string asked = describe_budget(budget, problem.budget);
-  if (answer_.executor) {
+  if (answer_.executor_plan) {
     message = executor_failure(request, answer_, asked, report);
     return found.status == Status::kInfeasible ? kInfeasible : kNothingFound;
   }
@@ -183,7 +182,7 @@ int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& me
   return kNothingFound;
 }
 
-/// At a terminal: memory by step, and what other budgets would cost beside it, or below where it is narrow.
+/// At a terminal: draws memory by step, and the overhead at other budgets beside it, or below if narrow.
 void PlanCommand::draw() const {
   const Problem& problem = request.problem;
   constexpr std::size_t kGap = 3;
@@ -195,7 +194,7 @@ void PlanCommand::draw() const {
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve = !answer_.executor && request.budget_on == Measure::kPeak && !problem.host &&
+  const bool has_curve = !answer_.executor_plan && request.budget_on == Measure::kPeak && !problem.host &&
                          problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result(), keep_all_peak_, effort.plan, catch_interrupts());
@@ -213,7 +212,7 @@ void PlanCommand::draw() const {
 }
 
 int PlanCommand::run() {
-  Limits limits;  // counts from here: the wait includes reading the graph
+  Limits limits;  // started here, so that time limits include reading the graph
   effort.finish();
   check_usage();
   const LoadedGraph loaded = load_and_warn(graph);
@@ -232,8 +231,8 @@ int PlanCommand::run() {
     ProgressLine progress(&loaded.graph, keep_all_peak_);
     progress.attach(limits);
     answer_ = of_file(graph, [&] { return answer(request, limits); });
-    look_at_arena();
-    look_at_allocator();
+    find_layout();
+    find_allocator_peaks();
   }
   Report said = report();
   std::string message;
@@ -276,7 +275,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("PLAN");
   add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");
   sub->add_flag("--json", command->json, "print one JSON object");
-  sub->add_flag("--verbose", command->verbose, "print what the planner counted too, and the log of `auto`");
+  sub->add_flag("--verbose", command->verbose, "also print the planner's counters and the log of `auto`");
   sub->callback([command, sub, &action] {
     const bool is_given = sub->count(spelled_for_shell("allocator", "")) > 0;
     command->asks_allocator = is_given || command->request.budget_on == Measure::kReserved;

@@ -27,7 +27,7 @@ std::string seconds_text(double seconds) {
   return text.data();
 }
 
-/// "7.2 s left", or the share of the work limit that is.
+/// "7.2 s left", or the share left of the work limit.
 std::string left_of(const Limits& limits) {
   if (const auto seconds = limits.seconds_left()) return "  " + seconds_text(*seconds) + " left";
   const auto work = limits.work_left();
@@ -70,7 +70,7 @@ void ProgressLine::draw_until_done() {
   constexpr std::chrono::milliseconds kPause{100};
   std::unique_lock lock(mutex_);
   std::size_t shown = 0;
-  // Spaces in place of a terminal's own code: nothing but text reaches who collects it.
+  // Overwrites with spaces, not with a terminal code, so that captured output is plain text.
   const auto show = [&shown](const std::string& text) {
     const std::string rest(shown - std::min(shown, text.size()), ' ');
     std::fprintf(stderr, "\r%s%s", text.c_str(), rest.c_str());
@@ -103,7 +103,7 @@ std::string ProgressLine::line() const {
   }
   add(seconds_text(limits_->seconds()));
   line += left_of(*limits_);
-  // A line that the terminal wraps could not be written over. It has no letters of several bytes.
+  // A wrapped line could not be overwritten. The line has only one-byte characters.
   return line.substr(0, columns() - 1);
 }
 

@@ -1,4 +1,4 @@
-// A line that says how long work goes and what is left of it, for people at a terminal.
+// A progress line on a terminal: elapsed time, and what is left of the limits.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,11 @@
 
 namespace remat::cli {
 
-/// A live line on standard error, only where that is a terminal; a thread draws it, so that it moves where
-/// nothing is found. It is gone when this is.
+/// A live line on standard error if that is a terminal. A thread draws it, so that it moves even while
+/// nothing is found. The destructor erases it.
 class ProgressLine {
  public:
-  /// Without a graph it is an arena that is told about.
-  /// which: of several such pieces of work, "2 of 3".
+  /// Without a graph, reports on an arena. `which`: "2 of 3", if there are several such tasks.
   ProgressLine(const Graph* graph, Bytes keep_all_peak, std::string which = "");
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;

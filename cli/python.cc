@@ -14,8 +14,7 @@
 namespace remat::cli {
 namespace {
 
-/// The Python that the package started this program from, else the one it was built for, if it is on this
-/// machine, else the first.
+/// The Python that started this program, else the one it was built for, if present, else the first on PATH.
 std::string python() {
   const char* given = std::getenv("REMAT_PYTHON");
 #ifdef REMAT_PYTHON_EXECUTABLE
@@ -24,7 +23,7 @@ std::string python() {
   return given == nullptr ? "python3" : given;
 }
 
-/// Becomes that Python; comes back with an error number where it cannot.
+/// Replaces this process by that Python; returns an error number on failure.
 int become_python(const std::string& command, const std::vector<std::string>& arguments) {
   const std::string interpreter = python();
   std::vector<std::string> words{interpreter, "-m", "remat." + command};
@@ -55,7 +54,7 @@ std::string read_all(int file) {
 }  // namespace
 
 int run_python(const std::string& command, const std::vector<std::string>& arguments) {
-  // Python drops a Ctrl-C that comes while it starts; the package unblocks it when it can answer.
+  // Python loses a Ctrl-C that arrives while it starts, so it is blocked here; the package unblocks it.
   sigset_t ctrl_c;
   sigemptyset(&ctrl_c);
   sigaddset(&ctrl_c, SIGINT);

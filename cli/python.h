@@ -1,4 +1,4 @@
-// Commands that the Python package carries out.
+// Commands that the Python package implements.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@ namespace remat::cli {
 /// Becomes `python -m remat.COMMAND ARGUMENTS`. Only returns by throwing InputError.
 int run_python(const std::string& command, const std::vector<std::string>& arguments);
 
-/// What `python -m remat.COMMAND ARGUMENTS` writes to its standard output; nothing where it fails, having
-/// said why on standard error. Throws InputError where it cannot be run.
+/// The standard output of `python -m remat.COMMAND ARGUMENTS`; nothing if it fails, with its reason on
+/// standard error. Throws InputError if it cannot be run.
 std::optional<std::string> python_output(const std::string& command,
                                          const std::vector<std::string>& arguments);
 

@@ -1,4 +1,4 @@
-// Commands that are handed over to the Python package as they are, which explains and reads their arguments.
+// Commands passed unchanged to the Python package, which parses their arguments and prints their help.
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
@@ -10,7 +10,7 @@ namespace {
 void hand_over(CLI::App& app, Action& action, const std::string& name, const std::string& module,
                const std::string& what) {
   CLI::App* sub = app.add_subcommand(name, what + " (Python)");
-  sub->set_help_flag();  // the package explains itself
+  sub->set_help_flag();  // the package prints its own help
   sub->prefix_command();
   sub->callback(
       [sub, module, &action] { action = [sub, module] { return run_python(module, sub->remaining()); }; });

@@ -50,7 +50,7 @@ void ReportCommand::check_usage() const {
   prepare_outputs({{"-o", out}});
 }
 
-/// As it would be typed again; what was not asked for is left out.
+/// The command line to type again, without defaults.
 std::string ReportCommand::command_line() const {
   std::string line = "remat report " + graph;
   for (const std::string& plan : plans) line += " " + plan;
@@ -78,7 +78,7 @@ void ReportCommand::read_plans(ReportContent& content) const {
   }
 }
 
-/// Of the plans, for what some more and some less memory would do.
+/// The budgets of the plans, around which the curve gets more points.
 std::vector<Bytes> budgets_shown(const ReportContent& content, OrderMode order) {
   std::vector<Bytes> budgets;
   for (const ReportPlan& plan : content.plans) {
@@ -95,8 +95,7 @@ SweepResult ReportCommand::curve(const ReportContent& content, const std::string
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
   PlanStore store;
-  // A plan that is shown counts on the curve of who made it; others are measured on what they find
-  // themselves.
+  // A shown plan counts only on the curve of the planner that made it.
   for (const ReportPlan& plan : content.plans) {
     if (name == planner && plan.record.order == order) {
       store.add(*content.graph, order, valid_plan(*content.graph, plan.record, plan.title));
@@ -162,13 +161,13 @@ void add_report(CLI::App& app, Action& action) {
                        "(default: html)"),
       {"html", "json", "csv", "dot", "perfetto", "memory_viz"});
   add_whole(*sub, "--points", command->points, 0, kMostPoints,
-            "budgets of the curve of overhead against memory, 0 for none (default: 12)");
-  sub->add_option("--planner", command->planner, "draws the curve (default: auto)")->type_name("NAME");
-  sub->add_option("--planners", command->planners, "draw curves beside it: dtr,checkmate_lp")
+            "number of budgets of the curve of overhead against memory, 0 for no curve (default: 12)");
+  sub->add_option("--planner", command->planner, "planner of the curve (default: auto)")->type_name("NAME");
+  sub->add_option("--planners", command->planners, "also draw the curves of these planners: dtr,checkmate_lp")
       ->delimiter(',')
       ->type_name("NAMES");
   command->allocator.declare(*sub);
-  command->effort.default_time = "5s";  // a look at a plan should not take as long as making one
+  command->effort.default_time = "5s";  // viewing a plan should not take as long as planning
   command->effort.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -67,7 +67,7 @@ std::string csv_text(const Report& rows) {
   return text.str();
 }
 
-/// A budget is known only when the sweep is under way, so no file of that kind may be an input.
+/// Budgets are known only during the sweep, so no input may have the name of any such file.
 void refuse_inputs_named_as_budgets(const std::string& folder) {
   const auto is_budget = [](const std::filesystem::path& path) {
     const std::string stem = path.stem().string();
@@ -87,7 +87,7 @@ void refuse_inputs_named_as_budgets(const std::string& folder) {
 }
 
 int SweepCommand::run() {
-  Limits limits;  // counts from here: the wait includes reading the graph
+  Limits limits;  // started here, so that time limits include reading the graph
   effort.finish();
   if (json && csv) throw UsageError("--json and --csv exclude each other");
   find_planner(sweep.planner);

@@ -1,5 +1,5 @@
-"""The fast checks: formats, lints, types, snippets. One line each; all are run, two at a time, then any
-failure counts.
+"""The fast checks: formats, lints, types, snippets. Runs all of them, two at a time, and prints one line
+each. Exits with 1 if any fails.
 
 python tools/check.py [--fix] [NAME ...]
 """
@@ -19,7 +19,7 @@ PYTHON_FOLDERS = ["python", "tools", "examples", "bench", "tests"]
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Tracked files, those not committed yet included."""
+    """Tracked files, and new ones that git does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
@@ -31,7 +31,7 @@ def tracked(*patterns: str) -> list[str]:
 
 
 def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
-    """(name, what it says, command) of every check; with `fix` those that write, the rest left out."""
+    """(name, description, command) of every check; with `fix` only those that can write."""
     cpp = tracked("*.c", "*.cc", "*.h")
     python = [folder for folder in PYTHON_FOLDERS if (ROOT / folder).is_dir()]
     if fix:
@@ -54,7 +54,7 @@ def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
         )
         for part in ("1/2", "2/2")
     ]
-    # What takes long comes first.
+    # The slowest first.
     return [
         *snippets,
         ("format", "C++ format", ["clang-format", "--dry-run", "--Werror", *cpp]),
@@ -86,10 +86,10 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", help="format, lint, types, options, page, snippets; all without")
     arguments = parser.parse_args()
-    # Tools come from the environment that runs this file.
+    # Use the tools of the environment that runs this file.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     chosen = [c for c in commands(arguments.fix) if not arguments.names or c[0] in arguments.names]
-    # What is written must not be written by two at once.
+    # Checks that write files run one at a time.
     with ThreadPoolExecutor(1 if arguments.fix else 2) as at_a_time:
         passed = list(at_a_time.map(lambda check: run(check[1], check[2]), chosen))
     return 0 if all(passed) else 1

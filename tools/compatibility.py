@@ -1,9 +1,9 @@
-"""Writes what a run of the PyTorch tests gave into docs/compatibility.md.
+"""Writes the result of a run of the PyTorch tests into docs/compatibility.md.
 
 python tools/compatibility.py JUNIT_XML [FILE...]
 
-FILE: what was run, if it was not all. Run it with the Python that ran the tests. The row for this release of
-PyTorch is replaced. Ends with 1 where a test failed.
+FILE: the test files that were run, if not all. Run it with the Python that ran the tests. Replaces the row of
+this release of PyTorch. Exits with 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADER = "| PyTorch | Python | what was run | tests | passed | failed | skipped 
 
 
 def row(report: ElementTree.Element, torch: str, run: list[str]) -> str:
-    """A row of the table. run: the files that were run; none if all were."""
+    """A row of the table. run: the test files that were run; empty for all."""
     cases = list(report.iter("testcase"))
     failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
     reasons = Counter(

@@ -1,9 +1,9 @@
-"""Which lines the tests run, in src/ (gcov) and in the package (coverage.py).
+"""Line coverage of the tests, in src/ (gcov) and in the package (coverage.py).
 
 python tools/coverage.py [--minimum PERCENT] [cpp] [python]
 
-Programs that tests start count too. What is below the minimum is a failure; what stays uncovered stands in
-build-coverage/*.txt, line by line. docs/testing.md says why.
+Includes programs that tests start. Fails below the minimum; the uncovered lines are listed in
+build-coverage/*.txt. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(*command: str, **variables: str) -> None:
 
 
 def test(*command: str, **variables: str) -> bool:
-    """A test that fails still counts the lines that it ran."""
+    """A failing test still counts the lines that it ran."""
     passed = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}).returncode == 0
     if not passed:
         print("coverage: tests FAILED; what they ran counts", flush=True)
@@ -55,7 +55,7 @@ def measure_cpp() -> Measure:
     run(
         *("gcovr", "--root", str(ROOT), "--object-directory", str(BUILD), "-j", "2"),
         *("--filter", "src/", "--filter", "include/"),
-        # Both are how gcc 12 writes down inlined and template code, and no failure of the run.
+        # Both come from inlined and template code with gcc 12 and are no failure of the run.
         *("--gcov-ignore-parse-errors=all", "--merge-mode-functions=merge-use-line-0"),
         *("--json-summary", str(summary), "--txt", str(uncovered)),
     )

@@ -69,7 +69,7 @@ def draw_lives(axes: Any, graph: remat.Graph, steps: list[int], title: str) -> N
 
 
 def draw_order(axes: Any, steps: list[int]) -> None:
-    """First runs lie on the rising line, recomputations below it."""
+    """First runs are on the rising line, recomputations below it."""
     ran: set[int] = set()
     first, again = [], []
     for at, op in enumerate(steps):
@@ -83,7 +83,7 @@ def draw_order(axes: Any, steps: list[int]) -> None:
 
 def main() -> None:
     graph = remat.load_graph(ROOT / "examples/graphs/unet.json")
-    # Work, not time: the same plan on every machine.
+    # A limit on work, not time: the same plan on every machine.
     plan = remat.plan(graph, "50%", time_limit=None, work_limit=20_000_000, check=True).plan
     assert plan is not None
     plt.rcParams.update(look.settings("remat"))

@@ -1,7 +1,7 @@
-"""Tables of options in docs/planners, from the core's own: `python tools/option_tables.py [--fix]`.
+"""Writes the option tables in docs/planners from the core's: `python tools/option_tables.py [--fix]`.
 
 Every planner that has options has a page with one table; that of `plan` itself is in the index. Without
-`--fix` it says which pages differ and exits with 1. Needs the built package.
+`--fix` it names the pages that differ and exits with 1. Needs the built package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def table(options: Sequence[remat.OptionInfo]) -> str:
 
 
 def checked(path: Path, options: Sequence[remat.OptionInfo]) -> tuple[str, str, str]:
-    """What is wrong with a page, the page, and the page as it should be."""
+    """The error of a page, the page, and its correct text."""
     page = path.read_text(encoding="utf-8") if path.exists() else ""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -22,7 +22,7 @@ STAMP = re.compile(r"<!-- sources ([0-9a-f]{64}) page ([0-9a-f]{64}) esbuild (\S
 
 
 def program(name: str) -> str | None:
-    """Where a tool is: beside Python, or on the path."""
+    """Path of a tool: next to Python, or on PATH."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
 
 
@@ -37,7 +37,7 @@ def hash_of_sources() -> str:
 
 
 def output_of(*command: str) -> str:
-    """What a program prints, run in page/. Raises SystemExit with what it said where it fails."""
+    """Output of a program run in page/. Raises SystemExit with its output if it fails."""
     done = subprocess.run(command, cwd=PAGE, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"page: {command[0]} failed:\n{done.stdout}{done.stderr}")
@@ -64,7 +64,7 @@ def build() -> str:
 
 
 def check() -> str | None:
-    """What is wrong with the built file, or None."""
+    """The error of the built file, or None."""
     text = BUILT.read_text()
     stamp = STAMP.search(text)
     if not stamp:

@@ -1,4 +1,4 @@
-"""Runs the fenced blocks of README.md and docs/: what the documentation shows is what happens.
+"""Runs the fenced blocks of README.md and docs/ and compares their output with the page.
 
     python tools/snippets.py [--fix] [--part K/N] [FILE ...]
 
@@ -53,7 +53,7 @@ COLUMNS = 80
 
 
 class SnippetError(Exception):
-    """A snippet that does not do what the page says."""
+    """A snippet whose result differs from the page."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Block:
     language: str
     attributes: dict[str, str]
     text: list[str]
-    directive: str  # what `<!-- snippet: ... -->` says, or ""
+    directive: str  # text of `<!-- snippet: ... -->`, or ""
 
 
 @dataclass
@@ -128,7 +128,7 @@ def matches(expected: list[str], got: list[str]) -> bool:
 
 
 def trimmed(lines: list[str]) -> list[str]:
-    """Without the empty lines at the end."""
+    """The lines without empty ones at the end."""
     while lines and not lines[-1].strip():
         lines = lines[:-1]
     return lines
@@ -217,7 +217,7 @@ def run_json(block: Block) -> None:
 
 
 def check_text(block: Block) -> None:
-    """A block that is not run holds no command that a reader would run."""
+    """Checks that a block that is not run contains no command for readers."""
     place = f"{block.page}:{block.line}"
     if block.language not in ("", "text", "c", "cpp", "cmake"):
         raise SnippetError(f"{place}: unknown language '{block.language}'")
@@ -249,7 +249,7 @@ def update_files(page: Path) -> None:
 
 
 def why_skipped(block: Block, folder: Path) -> str | None:
-    """Why the block is not run, if so."""
+    """Why the block is skipped, or None."""
     if block.directive.startswith("skip "):
         return block.directive.removeprefix("skip ")
     if block.directive.startswith("needs module "):

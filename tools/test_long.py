@@ -1,4 +1,4 @@
-"""Runs the tests that `make test` leaves out, and writes when that was, and the result, into docs/testing.md.
+"""Runs the tests that `make test` leaves out, and writes the date and the result into docs/testing.md.
 
 python tools/test_long.py BUILD
 """
@@ -19,7 +19,7 @@ LAST = re.compile(r"^The last `make test-long`: .*$", re.MULTILINE)
 
 
 def run(command: list[str]) -> tuple[bool, str]:
-    """Whether it passed, and its closing line."""
+    """Whether it passed, and its last line."""
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "REMAT_LONG": "1"}, stdout=subprocess.PIPE, text=True
     )

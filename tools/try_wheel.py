@@ -1,4 +1,4 @@
-"""Tries an installed package where there is nothing but Python: import, plan, check, the command line.
+"""Tries an installed package in a bare Python environment: import, plan, check, the command line.
 
 PYTHON tools/try_wheel.py
 """

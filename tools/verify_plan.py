@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Check a plan apart from the library: verify_plan.py GRAPH PLAN prints one JSON object, or INVALID and why.
+"""Check a plan independently of the library: verify_plan.py GRAPH PLAN prints one JSON object, or INVALID and
+why.
 
-Written from docs/model.md alone, to be held against the library; knows `remat.graph` files. A plan with
+Written from docs/model.md alone, to be compared with the library; reads `remat.graph` files. A plan with
 copies is timed on a machine: verify_plan.py GRAPH PLAN OUT IN [LATENCY_SECONDS [shared]], in bytes a second.
 """
 
@@ -46,7 +47,7 @@ class Invalid(Exception):
 
 
 def check_copies(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> None:
-    """Raises Invalid where a rule about copies alone is broken."""
+    """Raises Invalid if a rule about copies alone is broken."""
     made = {value for op in graph["ops"] for value in op["outputs"]}
     end = len(steps)
     outs: dict[int, Copy] = {}
@@ -70,7 +71,7 @@ def check_copies(graph: dict[str, Any], steps: list[int], copies: list[Copy]) ->
 
 
 def instances_of(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> list[Instance]:
-    """Every instance that steps and copies make. Raises Invalid where a rule about a step is broken."""
+    """Every instance that steps and copies make. Raises Invalid if a rule about a step is broken."""
     resident = set(graph.get("inputs", []))
     newest: dict[int, Instance] = {}
     copied: dict[int, Instance] = {}
@@ -141,7 +142,7 @@ def memory_of(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> li
             memory[step] += size[one.value]
         if one.is_kept or one.is_copied or one.last_read < 0:
             continue
-        # The step that reads it last may put an output in its place.
+        # The step of its last read may write an output in its place.
         for read, written in graph["ops"][steps[one.last_read]].get("over", []):
             if read == one.value:
                 memory[one.last_read] -= min(size[read], size[written])
@@ -158,7 +159,7 @@ class Machine:
     is_shared: bool
 
     def time(self, way: str, size: int) -> int:
-        """Of one copy."""
+        """Transfer time of one copy."""
         return self.latency + math.ceil(Fraction(size * self.units, self.bandwidth[way]))
 
 
@@ -194,7 +195,7 @@ def timed(graph: dict[str, Any], steps: list[int], copies: list[Copy], machine: 
 
 
 def host_peak_of(graph: dict[str, Any], copies: list[Copy]) -> int:
-    """Bytes on the host at most: each value from the issue of its copy out to its last wait."""
+    """Peak of the bytes on the host: each value counts from the issue of its copy out to its last wait."""
     size = [value["bytes"] for value in graph["values"]]
     held: dict[int, int] = defaultdict(int)
     for out in copies:
@@ -225,7 +226,7 @@ def floor_of(graph: dict[str, Any]) -> int:
 def verified(
     graph: dict[str, Any], steps: list[int], copies: list[Copy], machine: Machine | None
 ) -> dict[str, Any]:
-    """What the plan costs. Raises Invalid."""
+    """The cost of the plan. Raises Invalid."""
     durations = [op["duration"] for op in graph["ops"]]
     check_copies(graph, steps, copies)
     cost = {
@@ -245,7 +246,7 @@ def verified(
 
 
 def machine_of(graph: dict[str, Any], words: list[str]) -> Machine | None:
-    """From OUT IN [LATENCY_SECONDS [shared]], where they are given."""
+    """The machine of OUT IN [LATENCY_SECONDS [shared]], or None."""
     if not words:
         return None
     units = UNITS[graph["time_unit"]]
@@ -254,7 +255,7 @@ def machine_of(graph: dict[str, Any], words: list[str]) -> Machine | None:
 
 
 def read(path: str) -> dict[str, Any]:
-    """A JSON object. Exits with one line where there is none."""
+    """Reads a JSON object. Exits with one line if the file is not readable JSON."""
     try:
         with open(path) as file:
             found = json.load(file)

@@ -2,9 +2,9 @@
 
     python tools/wheels.py [PYTHON ...]
 
-Without arguments: Python 3.10 to 3.14, from the PATH and from pyenv, as far as they are there. Python 3.12
-and later share one wheel (the stable ABI), which is tried with each. auditwheel gives a wheel the oldest
-manylinux tag whose symbols it keeps to.
+Without arguments: every Python 3.10 to 3.14 found on PATH and in pyenv. Python 3.12 and later share one wheel
+(the stable ABI), which is tried with each. auditwheel gives a wheel the oldest manylinux tag that it
+satisfies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Python:
 
     @property
     def tag(self) -> str:
-        """What a wheel for this Python is named by."""
+        """The Python tag in the wheel's name."""
         return f"cp3{self.minor}-cp3{self.minor}" if self.minor < STABLE else f"cp3{STABLE}-abi3"
 
 
@@ -50,7 +50,7 @@ def run(what: str, command: list[str], environment: dict[str, str] | None = None
 
 
 def python_at(path: str) -> Python | None:
-    """The interpreter at a path, or nothing where it does not start (a shim of pyenv, say)."""
+    """The interpreter at a path, or None if it does not start (such as a shim of pyenv)."""
     code = "import sys; print(sys.executable, sys.version_info.minor)"
     try:
         done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=60)
@@ -63,7 +63,7 @@ def python_at(path: str) -> Python | None:
 
 
 def find_pythons() -> list[Python]:
-    """One interpreter for each minor version that is there."""
+    """One interpreter for each minor version found."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = []
     for minor in MINORS:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What PyTorch's caching allocator reserves for plans, by simulation, and what a budget on that costs.
+"""Memory that PyTorch's caching allocator reserves for plans, by simulation, and the overhead of budgets on
+it.
 
     python3 bench/allocator/run.py --remat build/remat --shared DIR --write docs/allocator.md
 
@@ -17,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# The budget in percent of the keep-all peak: 50 where there are plans so low.
+# The budget in percent of the keep-all peak: 50 if plans reach it.
 GRAPHS = [
     ("torch_gpt2_12", 50),
     ("torch_resnet50", 50),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Table 4 of the HiREmate paper on graphs captured from PyTorch, with other planners beside.
+"""Table 4 of the HiREmate paper on graphs captured from PyTorch, with other planners for comparison.
 
     python bench/hiremate/captured.py [--remat build/remat] [--models gpt24,unet] [--budget 50%]
                                       [--keep FOLDER] [--order fixed] [--time-limit 60s] [--threads 2]
@@ -32,7 +32,7 @@ Inputs = tuple[torch.Tensor, ...]
 
 
 class UFourierLayer(zoo.SpectralLayer):
-    """A Fourier layer with a small U-Net beside. Wen et al. 2022."""
+    """A Fourier layer plus a small U-Net. Wen et al. 2022."""
 
     def __init__(self, width: int, modes: int) -> None:
         super().__init__(width, modes, 3)

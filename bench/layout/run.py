@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far layouts are above the live peak, how long they take, and what a budget on the arena costs.
+"""Layouts: distance to the live peak, time, and the overhead of budgets on the arena.
 
     python3 bench/layout/run.py --remat build/remat --shared DIR --write docs/layout.md
 

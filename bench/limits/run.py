@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How far each planner runs over its time limit, and how much memory it takes.
+"""Overrun of each planner's time limit, and its memory.
 
     nice -n -10 python3 bench/limits/run.py --remat build/remat --write docs/limits.md
 
 Every run is one call of the command line; what counts is the whole process, from its start to its end, and
 its largest resident size, both as the system reports them. A planner that ended well before a limit is not
-asked again with a longer one. Runs that miss what docs/limits.md promises are said again on the last lines,
-and make the exit code 1.
+run with longer ones. Runs that break the promises of docs/limits.md are listed again at the end, with exit
+code 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GRAPHS = [
 LIMITS_S = [0.2, 1.0, 5.0]
 # Of the command line in the table; docs/limits.md says the same.
 OVERRUN_S, OVERRUN_SHARE, MOST_MIB = 0.2, 0.1, 2048
-# Keeps the machine in one piece; far above what is promised.
+# Protects the machine; far above the promised limits.
 GUARD_MIB, GUARD_S = 8192, 60.0
 
 
@@ -148,7 +148,7 @@ MARKS = ("<!-- bench/limits/run.py writes from here -->", "<!-- to here -->")
 
 
 def table_of(runs: list[Run]) -> list[str]:
-    """Per planner and limit the worst overrun over all graphs, and the worst memory over all runs."""
+    """The worst overrun over all graphs per planner and limit, and the worst memory over all runs."""
     limits = sorted({run.limit for run in runs})
     lines = ["| planner | " + " | ".join(f"{limit:g} s" for limit in limits) + " | memory |"]
     lines.append("|---|" + "---|" * len(limits) + "---|")
@@ -169,7 +169,7 @@ def table_of(runs: list[Run]) -> list[str]:
 
 
 def write_table(path: Path, runs: list[Run]) -> None:
-    """Replaces what stands between the marks."""
+    """Replaces the text between the marks."""
     before, _, rest = path.read_text().partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
     path.write_text("\n".join([before + MARKS[0], *table_of(runs), MARKS[1] + after]))

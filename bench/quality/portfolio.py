@@ -16,9 +16,9 @@ import subprocess
 from pathlib import Path
 
 BUDGETS = range(90, 20, -10)
-# They draw. The rest plan the same with every seed, or nearly (checkmate_milp, moccasin).
+# Random planners. The others give the same plan with every seed, or nearly (checkmate_milp, moccasin).
 SEEDED = ("search", "lns", "evict")
-# For graphs with a host alone.
+# Only for graphs with a host.
 LEFT_OUT = ("auto", "keep_all", "offload_only", "offload_all", "pofo")
 TIGHT = 1e-6
 KEPT = ("status", "duration", "base_duration", "planner")

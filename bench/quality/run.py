@@ -3,8 +3,8 @@
 
 Every case is one call of the command line (loading included) with one thread. Plans are written to files and
 checked by the independent verifier of the shared folder; its overhead is the one that counts. Without that
-folder, graphs of the same models are made by `remat generate`, nothing is asked of them but a plan or a proof
-that there is none, and `remat check` checks the plan. Wall-clock limits mean little on a busy machine: --work
+folder, `remat generate` makes graphs of the same models, of which only a plan or a proof that there is none
+is required, and `remat check` checks the plan. Wall-clock limits mean little on a busy machine: --work
 replaces seconds by work units (about a hundred nanoseconds each), which are repeatable.
 """
 
@@ -23,15 +23,14 @@ UNITS_PER_SECOND = 10_000_000
 
 
 def rows(graph, limit, pairs, order="fixed"):
-    """Cases of one graph: pairs of budget in percent and the overhead in percent that is asked for."""
+    """Cases of one graph: pairs of budget and required overhead, both in percent."""
     return [
         {"graph": graph, "budget": budget, "limit": limit, "order": order, "asked": asked}
         for budget, asked in pairs
     ]
 
 
-# The table of the search planner's requirements; None asks for any plan, "infeasible" for a proof, "answer"
-# for one of the two.
+# The requirements on the search planner; None: any plan, "infeasible": a proof, "answer": either.
 CASES = (
     rows("random_layered_n100", 1, [(90, 0.7893), (80, 2.297)])
     + rows("random_layered_n500", 1, [(90, 0.702), (80, 3.30)])
@@ -57,7 +56,7 @@ CASES = (
     + rows("gpt_384_layers", 20, [(50, 10.2)])
 )
 
-# What stands in for the instances where there is no shared folder: arguments of `remat generate`.
+# Replacements of the instances without the shared folder: arguments of `remat generate`.
 GENERATED = {
     "random_layered_n100": ("random_layered", "--nodes", "100"),
     "random_layered_n500": ("random_layered", "--nodes", "500"),
@@ -95,7 +94,7 @@ class Bench:
         self.is_shared = self.verifier.exists()
 
     def graph_file(self, name):
-        """A shared instance, or a deeper look-alike of gpt2_12 made on first use; else a generated graph."""
+        """A shared instance, or a deeper variant of gpt2_12 made at first use; else a generated graph."""
         if not self.is_shared:
             return self.generated(name)
         if not name.startswith("gpt_"):

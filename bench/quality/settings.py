@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a number in a planner is worth: settings.py --planner auto --setting turn=0.2,0.3,0.5
+"""Measures the effect of a planner's setting: settings.py --planner auto --setting turn=0.2,0.3,0.5
 
 Plans generated graphs with each value of a setting and prints how many plans were found and their mean
 overhead over the cases in which every value found one. Limits are work units, so that a busy machine changes
@@ -30,7 +30,7 @@ GRAPHS = {
     "random_500": ["random_layered", "--nodes", "500"],
 }
 
-# (graph, budget in percent of keep-all, order): what a setting can matter for.
+# (graph, budget in percent of keep-all, order): cases in which a setting can matter.
 CASES = {
     "any": [
         ("gpt_12", 60, "fixed"),
@@ -42,7 +42,7 @@ CASES = {
         ("random_100", 80, "free"),
         ("random_500", 80, "free"),
     ],
-    # Few ops: the integer program is within reach.
+    # Few ops: the integer program is practical.
     "small": [
         ("unet", 60, "fixed"),
         ("mobilenet", 30, "fixed"),

@@ -57,7 +57,7 @@ class Unroller:
         return 0, 0, index
 
     def find_pairing(self):
-        """Backward block b belongs to forward block sum - b, by what it reads most."""
+        """Backward block b belongs to forward block sum - b, the one it reads most."""
         count = {}
         for i, op in enumerate(self.graph["ops"]):
             section, block, _ = self.place(i)
@@ -79,7 +79,7 @@ class Unroller:
         return blocks
 
     def original_block(self, section, block):
-        """The block of the captured graph that block `block` of the unrolled one is made from."""
+        """The block of the captured graph from which block `block` of the unrolled one is made."""
         repeats = (self.forward, self.backward)[section - 1][2]
         count = repeats + self.layers - self.repeats
         edge = repeats // 2
@@ -88,7 +88,8 @@ class Unroller:
         return max(edge, block - count + repeats)
 
     def new_block(self, section, block):
-        """Where a block of the captured graph, read from outside the layers, is found in the unrolled one."""
+        """The block of the unrolled graph for a block of the captured one that is read from outside the
+        layers."""
         repeats = (self.forward, self.backward)[section - 1][2]
         return block if block < repeats // 2 else block + self.layers - self.repeats
 

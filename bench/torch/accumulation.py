@@ -39,7 +39,7 @@ STEPS, MICRO_BATCHES = 10, 4
 
 
 def least(model: nn.Module, inputs: Any, seconds: float, **options: Any) -> tuple[int, int]:
-    """Bytes of the least peak found for a step, and those below which none is proved to go."""
+    """Bytes of the least peak found for a step, and the lower bound."""
     torch._dynamo.reset()
     graph = remat.torch.capture(model, inputs, **STATED, **options)
     result = remat.plan(graph, objective="peak", time_limit=seconds)
@@ -48,7 +48,7 @@ def least(model: nn.Module, inputs: Any, seconds: float, **options: Any) -> tupl
 
 
 def peaks(subject: Subject) -> tuple[int, int]:
-    """Of a first and of a second step."""
+    """Peaks of a first and of a second step."""
     first = subject.peak()
     values = list(subject.inputs.values() if isinstance(subject.inputs, dict) else subject.inputs)
     return first, remat.torch.measure_peak(subject.step, resident=[subject.model, values])

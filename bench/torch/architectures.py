@@ -94,8 +94,8 @@ def _fresh(z: Zoo, model: Any, inputs: Any) -> Subject:
 
 
 def others_table(z: Zoo, setting: Setting) -> list[Row]:
-    """What users have today, one row each, and our plan within the peak that it needs. With dropout only its
-    gradients are looked at: what is wrong need not be fast.
+    """Other tools, one row each, and our plan within the same peak. With dropout, only their gradients are
+    checked: a wrong step need not be timed.
     """
     model, inputs = setting.build(z)
     eager = _fresh(z, model, inputs)
@@ -122,7 +122,7 @@ def others_table(z: Zoo, setting: Setting) -> list[Row]:
         if z.dropout:
             rows.append(row)
             continue
-        # Before ours is compiled: that makes Dynamo forget theirs.
+        # Before compiling ours, which makes Dynamo forget theirs.
         eager_s, theirs_s = alternate([eager, theirs], setting.steps)
         row["ratio"] = theirs_s / eager_s
         if row["peak"] in known:
@@ -147,7 +147,7 @@ def others_table(z: Zoo, setting: Setting) -> list[Row]:
 
 
 def growth_table(z: Zoo, setting: Setting, steps: int) -> list[Row]:
-    """How much the process grows over so many steps of the small model, in eager mode and planned."""
+    """Growth of the process over many steps of the small model, in eager mode and planned."""
     setting = replace(setting, size="small")
     model, inputs = setting.build(z)
     eager = _fresh(z, model, inputs)
@@ -165,8 +165,8 @@ def growth_table(z: Zoo, setting: Setting, steps: int) -> list[Row]:
 
 
 def host_table(z: Zoo, setting: Setting, budgets: Sequence[str], host: str) -> list[Row]:
-    """One row for each budget: the plan with a host, and that without one beside it. Times are elapsed, as
-    waiting takes no processor time.
+    """One row for each budget: the plan with a host, and the one without. Times are elapsed, as waiting takes
+    no CPU time.
     """
     model, inputs = setting.build(z)
     eager = Subject(z, copied(model), inputs)
@@ -379,7 +379,7 @@ def run_one(given: argparse.Namespace, kind: str, name: str) -> list[Row]:
 
 
 def run_apart(given: argparse.Namespace, out: Path, kind: str, name: str) -> None:
-    """Run a model in a process of its own, unless its file is there."""
+    """Run a model in a separate process, unless its file exists."""
     path = out / f"{kind}-{name}.json"
     if path.exists():
         return

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `arena=True` does for steps on the CPU: memory of the process, page faults, time.
+"""Effects of `arena=True` on CPU steps: memory of the process, page faults, time.
 
 Each model runs in eager mode, planned, and planned with an arena, in a process for each: resident set
 (highest and at the end) and minor page faults over many steps. Then all of them run in one process, in turns,
@@ -39,7 +39,7 @@ def status(name: str) -> int:
 
 
 def forget_highest() -> None:
-    """The highest resident set counts from here on."""
+    """Resets the peak of the resident set."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
@@ -89,7 +89,7 @@ def memory(z: Zoo, kind: str, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
-    """Of the same plan: the one that was made for the arena."""
+    """Times with the same plan, the one made for the arena."""
     model, inputs = z.build(given.size)
     steps = {}
     arena = made(z, "arena", given, copy.deepcopy(model), inputs)
@@ -117,7 +117,7 @@ def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def apart(given: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
-    """A row, measured in a process of its own."""
+    """A row, measured in a separate process."""
     command = [sys.executable, __file__, "--child", f"{name} {kind}", *sys.argv[1:]]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What exported models need in ExecuTorch, placed by its own algorithms and by `remat.executorch.layout`.
+"""Memory of exported models in ExecuTorch, placed by its own algorithms and by `remat.executorch.layout`.
 
     pip install executorch==1.5.1 torchvision==0.28.0 transformers
     python3 bench/torch/executorch_arenas.py --write docs/executorch.md
@@ -87,7 +87,7 @@ class Planned:
 
 
 def planned(edge: Any, algorithm: Callable[..., Any], inputs: tuple[torch.Tensor]) -> Planned:
-    """The program as one algorithm places it, verified and run."""
+    """The program placed by one algorithm, verified and run."""
     suite = MemoryPlanningAlgorithmSuite([algorithm])
     config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(suite))
     program = copy.deepcopy(edge).to_executorch(config)  # it changes the program

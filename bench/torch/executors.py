@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoint policies on every architecture of the tests' zoo: bits, bytes and times beside what else
-there is.
+"""Checkpoint policies on every architecture of the tests' zoo: bits, bytes and times, compared with
+alternatives.
 
     python bench/torch/executors.py --out DIR [--models gpt2,unet] [--size small]
            [--budgets 90,75,layer,least]
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 def without_caches(model: torch.nn.Module) -> torch.nn.Module:
-    """A block that appends to a cache does something else when it runs again."""
+    """Without caches: a block that appends to a cache cannot be recomputed."""
     for module in model.modules():
         config = getattr(module, "config", None)
         if hasattr(config, "use_cache"):

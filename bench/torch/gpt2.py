@@ -46,7 +46,7 @@ COMPILED = "torch.compile, memory budget "
 
 @dataclass
 class Row:
-    """What one process found: bytes and seconds."""
+    """The results of one process: bytes and seconds."""
 
     name: str
     resident: int
@@ -115,7 +115,7 @@ def make_model(options: argparse.Namespace) -> Any:
 
 
 def prepare(model: Any, row: str, batch: dict[str, Any]) -> Any:
-    """The model as the row trains it."""
+    """The model of the row."""
     import remat.torch
     import torch
 
@@ -134,7 +134,7 @@ def prepare(model: Any, row: str, batch: dict[str, Any]) -> Any:
 
 
 def measure_row(options: argparse.Namespace) -> Row:
-    """Trains in this process as the row says."""
+    """Trains in this process by the row's settings."""
     import remat.torch
     import torch
 
@@ -183,7 +183,7 @@ def measure_row(options: argparse.Namespace) -> Row:
 
 
 def run_row(name: str) -> Row | None:
-    """A row in a process of its own, with this process's arguments."""
+    """Runs a row in a separate process, with this process's arguments."""
     done = subprocess.run(
         [sys.executable, __file__, *sys.argv[1:], "--row", name], capture_output=True, text=True
     )

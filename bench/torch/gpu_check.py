@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The first twenty minutes on a GPU: what was read in PyTorch's sources and never ran, each with a verdict.
+"""The first twenty minutes on a GPU: checks of behaviour known only from PyTorch's sources, each with a
+verdict.
 
     python bench/torch/gpu_check.py --out DIR              on the accelerator, or what a CPU can show
     python bench/torch/gpu_check.py --only steps,products  some of it
@@ -51,7 +52,7 @@ EXAMPLE = replace(animal("gpt2"), name="gpt", loss=lambda loss: loss, layers=r"b
 
 @dataclass
 class Found:
-    """expected, found: for people. verdict: "passed", "failed", "skipped", "timed out" or "crashed"."""
+    """expected, found: texts. verdict: "passed", "failed", "skipped", "timed out" or "crashed"."""
 
     expected: str
     found: str
@@ -64,9 +65,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Check:
-    """What is looked at. gpu: not on a CPU. both: with expandable segments too. alone: nothing else
-    runs then. limit: seconds.
-    """
+    """A check. gpu: not on a CPU. both: also with expandable segments. alone: runs alone. limit: seconds."""
 
     run: Callable[[torch.device], Found]
     gpu: bool = True
@@ -89,7 +88,7 @@ class Attention(nn.Module):
 
 
 class Branching(nn.Module):
-    """Goes another way where its input has a negative sum."""
+    """Takes another branch if its input has a negative sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +146,7 @@ def equal_to_eager(model: nn.Module, inputs: tuple[Any, ...], budget: str, execu
 
 
 def all_of(found: dict[str, Found]) -> Found:
-    """One for several of a kind."""
+    """One result for several of a kind."""
     said = "; ".join(f"{name}: {each.found}" for name, each in found.items())
     good = all(each.verdict == "passed" for each in found.values())
     return Found.of(next(iter(found.values())).expected, said, good)
@@ -178,7 +177,7 @@ def gpt(device: torch.device, executor: str = "boxed") -> Found:
 
 
 def is_expandable() -> bool:
-    """Can segments of the allocator grow?"""
+    """True if segments of the allocator can grow."""
     return "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
@@ -243,7 +242,7 @@ def architectures(device: torch.device, executor: str = "boxed") -> Found:
 
 
 def is_deterministic(z: Any, model: nn.Module, inputs: Any) -> bool:
-    """Do two steps of eager mode leave the same?"""
+    """True if two steps of eager mode give equal results."""
     first, second = (Subject(z, copied(model), inputs).state() for _ in range(2))
     return not first.differs(second)
 
@@ -279,7 +278,7 @@ def automatic(device: torch.device) -> Found:
 
 
 def take_workspaces(device: torch.device) -> None:
-    """So that small steps are not small beside them."""
+    """Allocates library workspaces first, which would dominate small steps."""
     x = torch.ones(16, 16, device=device, requires_grad=True)
     (x @ x).sum().backward()
 
@@ -322,7 +321,7 @@ def residual(device: torch.device) -> Found:
 
 
 def whole_step(device: torch.device) -> Found:
-    """A step with its recomputation in one CUDA graph: the masks are drawn again as they were."""
+    """A step with its recomputation in one CUDA graph: masks are redrawn equal."""
     cuda: Any = torch.cuda
     model = GPT(Config(layers=2, width=128, heads=4, context=128)).to(device)
     inputs = tuple(torch.randint(128, (4, 128), device=device) for _ in range(2))
@@ -489,7 +488,7 @@ def costs_of_another(device: torch.device) -> Found:
 
 
 def histories(device: torch.device) -> Found:
-    """All allocations of a process, and what the simulated allocator makes of them."""
+    """All allocations of a process, replayed in the simulated allocator."""
     module: Any = torch.get_device_module(device)
     module.memory._record_memory_history(max_entries=1_000_000)
     take_workspaces(device)
@@ -601,7 +600,7 @@ def found_by(run: Run, device: str, out: Path, start: float) -> Found:
 
 
 def all_found(wanted: list[Run], device: str, out: Path, jobs: int) -> dict[Run, Found]:
-    """jobs: how many at once, where nothing speaks against it."""
+    """jobs: number in parallel, if allowed."""
     start = time.monotonic()
     found: dict[Run, Found] = {}
     beside = [run for run in wanted if not run.check.alone]

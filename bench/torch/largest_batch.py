@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much larger the batch of each model of the tests' zoo may be within eager mode's memory.
+"""The largest batch of each model of the tests' zoo within eager mode's memory.
 
     python bench/torch/largest_batch.py [--models gpt2,unet] [--size large] [--time-limit 10]
 

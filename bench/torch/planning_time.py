@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What planning costs: a first and a second start with a folder for plans, and a model of 7 B parameters.
+"""Time of planning: a first and a second start with a folder for plans, and a model of 7 B parameters.
 
     python bench/torch/planning_time.py starts [--models gpt,encoder,conv_net,mlp] [--budget 60%]
     python bench/torch/planning_time.py depth [--layers 12,96] [--widths 256,64] [--budget 60%] [--use-cache]

@@ -1,5 +1,5 @@
-// The caching allocator of PyTorch's CUDA devices, simulated: what a program's requests take from a device.
-// docs/allocator.md has the rules, the sources they were read from, and what is left out.
+// A simulation of PyTorch's CUDA caching allocator: how much device memory it reserves for a program's
+// requests. docs/allocator.md has the rules, their sources, and what is left out.
 #pragma once
 
 #include <array>
@@ -20,78 +20,77 @@
 
 namespace REMAT_API remat {
 
-/// An allocator and its settings, those of PYTORCH_CUDA_ALLOC_CONF that decide about bytes.
+/// The settings of PYTORCH_CUDA_ALLOC_CONF that change how many bytes the allocator takes.
 struct AllocatorConfig {
-  bool exact = false;  ///< no blocks and no cache: a request takes its bytes, and gives them back
+  bool exact = false;  ///< no rounding and no cache: a request takes exactly its bytes
   bool expandable_segments = false;
-  Bytes large_segment{20 << 20};           ///< what requests above 1 MiB and below 10 MiB share
-  std::optional<Bytes> max_split;          ///< blocks of so many bytes are not split; none: all are
-  Bytes max_non_split_rounding{20 << 20};  ///< what such a block may have too much, exclusive
-  /// Sizes from 2^k MiB (k = 0: from 0) to below 2^(k+1) MiB (15: without end) are rounded up to one of so
-  /// many steps between powers of two; 0 and 1: to blocks.
+  Bytes large_segment{20 << 20};           ///< segment for requests above 1 MiB and below 10 MiB
+  std::optional<Bytes> max_split;          ///< blocks of at least this size are never split; none: no limit
+  Bytes max_non_split_rounding{20 << 20};  ///< such a block must exceed its request by less
+  /// Entry k is for sizes in [2^k, 2^(k+1)) MiB (k = 0: from 0; k = 15: no upper end): they are rounded up to
+  /// one of this many divisions between powers of two. 0 and 1: no such rounding.
   std::array<std::int64_t, 16> power2_divisions{};
   friend bool operator==(const AllocatorConfig&, const AllocatorConfig&) = default;
 };
 
-/// "cuda", "cuda-expandable" or "exact"; the first two may go on as PYTORCH_CUDA_ALLOC_CONF does:
-/// "cuda:max_split_size_mb:200,roundup_power2_divisions:[256:1,512:2,>:4]". What does not decide about bytes
-/// on the device (pinned memory, locks) is read over. Throws UsageError, one line.
+/// "cuda", "cuda-expandable" or "exact"; the first two may be followed by settings of
+/// PYTORCH_CUDA_ALLOC_CONF: "cuda:max_split_size_mb:200,roundup_power2_divisions:[256:1,512:2,>:4]". Settings
+/// that do not change bytes on the device (pinned memory, locks) are ignored. Throws UsageError.
 AllocatorConfig parse_allocator(std::string_view text);
-/// What `parse_allocator` reads again.
+/// Text that `parse_allocator` reads back.
 std::string to_string(const AllocatorConfig& config);
 
-/// The bytes of the block that a request is rounded up to; none for none. A block may be larger where what
-/// is left over is too little to be split off.
+/// The size of the block for a request; 0 for 0. The block found may be larger when the rest is too small to
+/// split off.
 Bytes rounded_request(const AllocatorConfig& config, Bytes request);
 
-/// A place on a simulated device. None is at 0.
+/// An address on the simulated device; never 0.
 using Address = std::int64_t;
 
-/// Bytes now and at most since the begin or `reset_peaks`, and counts.
+/// Current bytes, their peaks since the start or `reset_peaks`, and counts.
 struct AllocatorStats {
   Bytes requested, requested_peak;  ///< as asked
   Bytes allocated, allocated_peak;  ///< in blocks that are in use
   Bytes reserved, reserved_peak;    ///< of the device: segments, or mapped pages of expandable ones
   std::int64_t allocations = 0;     ///< blocks in use
-  std::int64_t segments = 0;        ///< held now; an expandable one counts once, whatever it has mapped
-  std::int64_t retries = 0;         ///< how often all cached memory was given back to make room
-  std::int64_t failures = 0;        ///< requests that had no room even so
+  std::int64_t segments = 0;        ///< held now; an expandable one counts once
+  std::int64_t retries = 0;         ///< how often the cache was emptied to make room
+  std::int64_t failures = 0;        ///< requests that found no room even then
   friend bool operator==(const AllocatorStats&, const AllocatorStats&) = default;
 };
 
 /// A block of a segment, in use or not.
 struct AllocatorBlock {
-  Address address = 0, segment = 0;  ///< of the block, and where its segment begins
+  Address address = 0, segment = 0;  ///< of the block, and of its segment
   Bytes size;
   std::int64_t stream = 0;
   bool is_used = false, is_mapped = true;
   friend bool operator==(const AllocatorBlock&, const AllocatorBlock&) = default;
 };
 
-/// One device's allocator. Deterministic: segments get ascending addresses, none twice. Blocks go back to the
-/// cache at once: the end of work on other streams is not waited for. O(log n) a call, n blocks.
+/// The allocator of one device. Deterministic: segments get ascending addresses, none twice. A freed block is
+/// available at once: work on other streams is not waited for. O(log n) per call with n blocks.
 class CachingAllocator {
  public:
-  /// Capacity: what the device holds; without one every request finds room. Throws UsageError where it is
-  /// below 1.
+  /// `capacity`: bytes of the device; none: unlimited. Throws UsageError if it is below 1.
   explicit CachingAllocator(const AllocatorConfig& config = {}, std::optional<Bytes> capacity = std::nullopt);
 
-  /// Where the block is, or nothing where there is no room even with all cached memory given back. No bytes
-  /// are at 0 and take nothing. Where a segment is new and not expandable it begins at `segment`, if that is
-  /// given and free: addresses decide between blocks of equal size. Throws UsageError for a size outside
-  /// [0, 2^62).
+  /// The address of the block, or nothing if there is no room even with the cache emptied. Size 0 gives
+  /// address 0 and takes no memory. A new segment that is not expandable begins at `segment` if that is given
+  /// and free (addresses decide between blocks of equal size). Throws UsageError for a size outside [0,
+  /// 2^62).
   std::optional<Address> allocate(Bytes size, std::int64_t stream = 0,
                                   std::optional<Address> segment = std::nullopt);
-  /// Gives a block back to the cache; 0 is nothing. Throws UsageError where no block in use begins there.
+  /// Returns a block to the cache; address 0 is ignored. Throws UsageError if no block in use begins there.
   void free(Address address);
-  /// Gives the device back what no block in use shares a segment (or a mapped page) with.
+  /// Returns to the device every segment (or mapped page) that no block in use shares.
   void empty_cache();
-  /// Peaks from here on.
+  /// Restarts the peaks of `stats` at the current bytes.
   void reset_peaks();
 
-  /// The block in use that begins there. Throws UsageError as `free` does.
+  /// The block in use at this address. Throws UsageError as `free` does.
   AllocatorBlock block_at(Address address) const;
-  /// All blocks by address.
+  /// All blocks, ascending by address.
   std::vector<AllocatorBlock> blocks() const;
 
   const AllocatorStats& stats() const { return stats_; }
@@ -161,19 +160,19 @@ class CachingAllocator {
   Address next_;
 };
 
-/// What a plan takes of a device.
+/// Device memory that a plan takes.
 struct AllocatorPeaks {
   Bytes requested, allocated, reserved;  ///< as in `AllocatorStats`, the graph's inputs included
-  int steps = 0;                         ///< how often the plan was run, one run after the other
-  bool is_steady = false;  ///< the last run took nothing new from the device: neither would another
+  int steps = 0;                         ///< consecutive runs of the plan
+  bool is_steady = false;  ///< the last run reserved nothing new, so further runs would not either
   friend bool operator==(const AllocatorPeaks&, const AllocatorPeaks&) = default;
 };
 
-/// Runs a valid plan through the allocator of a device without end, again and again until a run takes nothing
-/// new: training repeats its step, and what the first one freed is the cache of the second. The graph's
-/// inputs come first and stay. A step allocates its outputs and then its workspace; then what it needed for
-/// the last time is freed, its workspace too. An output in the place of an input of the same bytes takes
-/// nothing. What the plan keeps is freed at its end. O(n log n) a run, n instances.
+/// Runs a valid plan through the allocator of an unlimited device, repeatedly until a run reserves nothing
+/// new: training repeats its step, and the second step starts with the cache of the first. The graph's inputs
+/// are allocated first and stay. A step allocates its outputs, then its workspace; after it, the workspace
+/// and all instances without further use are freed. An output written over an input of the same size takes
+/// nothing. Kept outputs are freed at the end of the plan. O(n log n) per run with n instances.
 AllocatorPeaks simulate_allocator(const Graph& graph, const Plan& plan, const AllocatorConfig& config,
                                   int most_steps = 20);
 

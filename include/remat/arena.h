@@ -1,5 +1,5 @@
-// Planning for one arena: not only the live bytes of a plan, but what they need with a fixed offset for each
-// buffer, is within the budget. docs/layout.md has the method and what it costs.
+// Planning for one arena: the budget bounds the arena that holds every buffer at a fixed offset, not only the
+// live bytes. docs/layout.md has the method and its cost.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct ArenaPlan {
   PlanResult result;
   PlanBuffers buffers;  ///< of the plan, if there is one
   LayoutResult layout;  ///< of `buffers`, the best found
-  int plans = 0;        ///< how many were laid out
+  int plans = 0;        ///< plans that were laid out
 
   /// Graph inputs and the pool of all buffers.
   Bytes arena() const { return buffers.resident + layout.arena; }
   Bytes footprint() const { return arena(); }
 };
 
-/// Plans with sizes rounded up to the alignment, since these are what an arena holds, and lays the plan out.
-/// Where it needs more than the budget, plans again for fewer live bytes, then for more as long as it fits.
-/// Only for objective time and without a host. Throws UsageError as `make_plan` and `make_layout` do.
+/// Plans with sizes rounded up to the alignment, as the arena holds them, and lays the plan out. If the arena
+/// exceeds the budget, plans again for fewer live bytes, then for more as long as it fits. Only for objective
+/// time and without a host. Throws UsageError as `make_plan` and `make_layout` do.
 ArenaPlan make_arena_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                           std::int64_t alignment, Limits& limits);
 

@@ -1,4 +1,4 @@
-// Checks of what must hold whatever the input is: a failed one is a bug of the library.
+// Checks of invariants that no input can break: a failure is a bug of the library.
 #pragma once
 
 #include <concepts>
@@ -19,19 +19,19 @@
 #endif
 
 /// Throws std::logic_error unless the condition holds. The message has the file, the line, the condition, and
-/// the values of the further arguments. Always on: for places that cost nothing, and where going on would be
-/// undefined.
+/// the values of the further arguments. Always on: for cheap conditions, and where going on would be
+/// undefined behaviour.
 #define REMAT_CHECK(condition, ...) REMAT_CHECK_FROM(0, (condition), #condition, __VA_ARGS__)
 
 /// The same from level "debug" on: for conditions of a few instructions.
 #define REMAT_ASSERT(condition, ...) REMAT_CHECK_FROM(1, (condition), #condition, __VA_ARGS__)
 
-/// The same at level "heavy": for conditions that cost as much as the work that they check or more, such as
-/// those that rebuild a structure and compare. What only such a condition needs stands inside it.
+/// The same at level "heavy": for conditions that cost at least as much as the work that they check, such as
+/// rebuilding a structure to compare. Code that only the condition needs belongs inside it.
 #define REMAT_ASSERT_HEAVY(condition, ...) REMAT_CHECK_FROM(2, (condition), #condition, __VA_ARGS__)
 
 /// @cond
-// The condition is compiled at every level, so that it cannot fall behind the code around it.
+// The condition is compiled at every level, so that it always builds, even where it is off.
 #define REMAT_CHECK_FROM(level, condition, text, ...) \
   ((REMAT_CHECKS < (level) || (condition))            \
        ? static_cast<void>(0)                         \
@@ -74,7 +74,7 @@ std::string text(const T& value) {
   }
 }
 
-/// Apart from the checks themselves, so that these take a comparison and a jump.
+/// Kept out of the macro, so that a check that holds costs a comparison and a jump.
 template <class... Values>
 [[noreturn, gnu::noinline, gnu::cold]] void fail(const Place& place, const Values&... values) {
   std::string all;

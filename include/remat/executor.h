@@ -1,5 +1,5 @@
-// Plans for executors that take a set of saved results and no order: what they can do, the best of it, and
-// what no set of theirs can beat. docs/executors.md defines each executor.
+// Plans for executors that take only a set of saved results, no sequence of steps: the best such plan, and
+// bounds over all such sets. docs/executors.md defines each executor.
 #pragma once
 
 #include <string>
@@ -12,38 +12,39 @@
 
 namespace REMAT_API remat {
 
-/// kRemat: any plan. kPartitioner: a set of forward ops runs again, each once, in the backward half, as late
-/// as possible (PyTorch's partitioner). kCheckpoint: a region runs again as a whole but for the ops whose
-/// results are saved, in order, once, where its backward half begins (`torch.utils.checkpoint`).
+/// kRemat: any plan. kPartitioner: a set of forward ops is recomputed, each once, in the backward half, as
+/// late as possible (PyTorch's partitioner). kCheckpoint: a whole region, except ops whose results are saved,
+/// is recomputed once, in order, where its backward half begins (`torch.utils.checkpoint`).
 enum class Executor { kRemat, kPartitioner, kCheckpoint };
 std::string_view to_string(Executor executor);
-/// Throws UsageError with the words that are known.
+/// Throws UsageError that lists the known names.
 Executor parse_executor(std::string_view text);
 
-/// Forward ops in a row that run again together: those of one numbered module.
+/// Consecutive forward ops that are recomputed together: those of one numbered module.
 struct CheckpointRegion {
   std::string name;         ///< "layers.3"
   std::vector<OpId> ops;    ///< in order
-  OpId trigger;             ///< the backward op before which it runs again
-  std::vector<OpId> again;  ///< of the plan; empty: it is left alone
+  OpId trigger;             ///< the backward op before which the region is recomputed
+  std::vector<OpId> again;  ///< ops that the plan recomputes; empty: none
 };
 
 struct ExecutorPlan {
   Executor executor = Executor::kRemat;
-  /// Within the executor: `kOptimal`: no set of saved results that keeps the budget is faster; `kInfeasible`:
-  /// none keeps it. The duration bound holds for the executor alone.
+  /// Status and bound are over the executor's plans alone. `kOptimal`: no set of saved results within the
+  /// budget is faster. `kInfeasible`: no set is within the budget.
   PlanResult result;
   std::vector<CheckpointRegion> regions;  ///< of the checkpoint executor
-  std::vector<OpId> again;                ///< ops that run again in `result.plan`, ascending
-  std::vector<ValueId> saved;             ///< results that the first half leaves for the second, ascending
+  std::vector<OpId> again;                ///< ops that `result.plan` recomputes, ascending
+  /// values saved by the forward half for the backward half, ascending
+  std::vector<ValueId> saved;
   Bytes saved_bytes;
-  Bytes least_peak;  ///< of the sets that were looked at
+  Bytes least_peak;  ///< of the sets that were simulated
 };
 
-/// The fastest set of the executor whose plan is within the budget, by an integer program over the sets whose
-/// answers are simulated. Fixed order, least time and no host only; starts are not looked at. Throws
-/// UsageError for another problem, InputError for a graph that does not have what the executor needs: a
-/// backward half and, for checkpoints, numbered modules whose backward ops are known.
+/// The executor's fastest plan within the budget: an integer program over the saved sets, whose answers are
+/// simulated. Only for fixed order, objective time and no host; `Problem::starts` are ignored. Throws
+/// UsageError for other problems, InputError for a graph without what the executor needs: a backward half
+/// and, for kCheckpoint, numbered modules with known backward ops.
 ExecutorPlan make_executor_plan(const Problem& problem, Executor executor, const PlanOptions& options,
                                 Limits& limits);
 

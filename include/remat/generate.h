@@ -1,4 +1,4 @@
-// Graphs made to measure: random ones, chains, and the training steps of well-known models.
+// Generators of graphs: random ones, chains, and training steps of well-known models.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ namespace REMAT_API remat {
 struct RandomLayeredOptions {
   std::int64_t ops = 100;           ///< source and target included, at least 3
   double width = 0.27;              ///< mean width of a layer in units of 2 sqrt(ops)
-  std::int64_t layers = 0;          ///< number of layers; 0: what `width` gives
+  std::int64_t layers = 0;          ///< number of layers; 0: derived from `width`
   double width_variability = 0.75;  ///< widths are uniform in mean * (1 +- this), in [0, 1]
   double edge_density = 0.2;        ///< 0: every op one neighbour before and after; 1: all pairs
-  double skip_density = 0.14;       ///< skips among all edges, in [0, 1)
+  double skip_density = 0.14;       ///< share of skips among all edges, in [0, 1)
   std::uint64_t seed = 1;
 };
 /// One value per op; sizes are multiples of 10 around 2000 (a mixture of four bells), durations uniform in
@@ -74,7 +74,7 @@ struct RandomDagOptions {
 /// Throws UsageError.
 Graph random_dag(const RandomDagOptions& options);
 
-/// Buffers to lay out, as compilers have them: many short lives and a few long ones, in phases.
+/// Buffers to lay out, as in compilers: many with short live ranges and a few with long ones, in phases.
 ///
 ///        ____________________________
 ///       |____________________________|      few that live through phases
@@ -85,26 +85,26 @@ Graph random_dag(const RandomDagOptions& options);
 struct RandomBuffersOptions {
   std::int64_t count = 10'000;       ///< buffers, and steps of time
   std::int64_t phases = 8;           ///< parts of time of equal length, in [1, count]
-  std::int64_t life = 20;            ///< mean of a short life, in steps; it ends with its phase at the latest
-  double long_share = 0.005;         ///< share of buffers that live for the length of a phase or longer
+  std::int64_t life = 20;            ///< mean length of a short live range, in steps; none outlasts its phase
+  double long_share = 0.005;         ///< share of buffers that live for a phase or longer
   std::int64_t max_bytes = 1 << 20;  ///< the largest size, at least 64; sizes spread over three decades
   std::uint64_t seed = 1;
 };
-/// By their begin; sizes are multiples of 64. Throws UsageError.
+/// Sorted by first step; sizes are multiples of 64. Throws UsageError.
 IndexVector<BufferId, Buffer> random_buffers(const RandomBuffersOptions& options);
 
-/// What one op of a training graph is.
+/// What one op of a training graph stands for.
 enum class Granularity {
   kOp,         ///< a kernel as a framework launches it, with several outputs where it has them
   kLayer,      ///< a layer's forward or backward half
   kPrimitive,  ///< a node of a TensorFlow 1 graph, bookkeeping included (docs/generate.md)
 };
 
-/// kBf16: parameters, activations and gradients of two bytes, products on tensor cores; moments and running
-/// statistics, and what updates them, keep four.
+/// kBf16: parameters, activations and gradients take two bytes, and matrix products run on tensor cores;
+/// moments and running statistics, and the ops that update them, stay at four bytes.
 enum class DataType { kFloat32, kBf16 };
 
-/// kNone keeps the gradients; the others keep what they update.
+/// kNone: the gradients are kept outputs; else what the optimizer updates is.
 enum class Optimizer { kNone, kSgd, kMomentum, kAdam };
 
 /// What the roofline needs to know: an op takes launch + max(flops / peak, bytes / bandwidth).
@@ -119,8 +119,7 @@ std::span<const Device> devices();
 /// "a100", or "flops=19.5e12,bandwidth=1.5e12,launch=4e-6" (launch may be left out). Throws UsageError.
 Device parse_device(std::string_view text);
 
-/// Sizes of a model; what is left at its default takes the model's own. Dimensions are in pixels, tokens,
-/// channels.
+/// Sizes of a model, in pixels, tokens or channels; -1 takes the model's own default.
 struct ModelSettings {
   std::int64_t batch = -1;
   std::int64_t resolution = -1;  ///< height and width of the images

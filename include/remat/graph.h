@@ -1,4 +1,4 @@
-// The op graph: what goes into every planner. Normative description: docs/model.md.
+// The op graph, the input of every planner. Normative description: docs/model.md.
 #pragma once
 
 #include <algorithm>
@@ -81,22 +81,22 @@ struct Graph {
   IndexVector<ValueId, Bytes> bytes;    ///< size of the storage
   IndexVector<ValueId, OpId> producer;  ///< none for a graph input
   IndexVector<ValueId, bool> kept;      ///< must be in memory at the end
-  IndexVector<ValueId, bool> copyable;  ///< false: is in no copy of any plan
+  IndexVector<ValueId, bool> copyable;  ///< false: no plan may copy it
   Rows<ValueId, OpId> readers;          ///< ops that read the value, ascending
   TextColumn<ValueId> value_name;
 
   // Ops.
   IndexVector<OpId, Duration> duration;
   IndexVector<OpId, Bytes> workspace;  ///< needed only while the op runs
-  /// State of the random generator that the op draws from: what a plan saves to run the op again.
+  /// Size of the random generator's state, which a plan saves to run the op again; 0: draws no numbers.
   IndexVector<OpId, Bytes> generator_state;
   IndexVector<OpId, bool> recomputable;  ///< false: runs exactly once in every plan
   IndexVector<OpId, Phase> phase;
   IndexVector<OpId, OpId> forward_of;  ///< the forward op that a backward op differentiates, or none
   Rows<OpId, ValueId> inputs;
   Rows<OpId, ValueId> outputs;
-  Rows<OpId, OpId> after;  ///< must have run at least once before
-  Rows<OpId, Over> over;   ///< outputs that may take the place of an input, by input
+  Rows<OpId, OpId> after;  ///< ops that must have run at least once before
+  Rows<OpId, Over> over;   ///< outputs that may be written over an input, by input
   TextColumn<OpId> op_name, op_kind, op_module;
   TextColumn<OpId> op_source;  ///< "model.py:42", the line of the program that asked for the op
 
@@ -110,7 +110,7 @@ struct Graph {
   std::size_t num_ops() const { return duration.size(); }
   std::size_t num_values() const { return bytes.size(); }
   bool is_graph_input(ValueId v) const { return producer[v].is_none(); }
-  /// What a step counts less where the pair applies: the smaller of the two.
+  /// Bytes that a step saves if the output is written over the input: the smaller size of the two.
   Bytes overlap(const Over& pair) const { return std::min(bytes[pair.input], bytes[pair.output]); }
   bool has_generator_states() const {
     return std::ranges::any_of(generator_state, [](Bytes state) { return state > Bytes(); });
@@ -119,10 +119,10 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
-/// All columns of bytes that ops have.
+/// All per-op columns of bytes.
 inline constexpr std::array kBytesOfOps{&Graph::workspace, &Graph::generator_state};
 
-/// One op as it is handed to the builder. Rows may be unsorted and hold duplicates.
+/// One op for the builder. Lists may be unsorted and hold duplicates.
 struct OpSpec {
   std::string_view name;
   std::string_view kind = {};
@@ -141,7 +141,7 @@ struct OpSpec {
   std::span<const std::array<std::int64_t, 2>> over = {};
 };
 
-/// Collects values and ops in any mix, then checks everything at once.
+/// Collects values and ops in any sequence; `build` checks everything at once.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = {}, std::string time_unit = {});
@@ -175,7 +175,7 @@ std::vector<OpId> predecessors(const Graph& graph, OpId op);
 /// Hex digits of a 64-bit hash over everything that a plan depends on: sizes, durations, workspaces,
 /// edges, `after`, flags and kept outputs; not over names.
 std::string graph_hash(const Graph& graph);
-/// The same over what makes a plan valid: without sizes, durations and workspaces.
+/// The same over what decides whether a plan is valid: without sizes, durations and workspaces.
 std::string structure_hash(const Graph& graph);
 
 /// "op 12 'layer.0.mm'", or "op 12" where it has no name.

@@ -1,4 +1,4 @@
-// Strong index types, index ranges, and containers that only the right index can open.
+// Strong index types, index ranges, and containers that take only the right index type.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,8 @@
 
 namespace REMAT_API remat {
 
-/// An index into one kind of thing. 32 bits: graphs and plans beyond 2^31 entries are refused at the
-/// border. A default-constructed id names nothing and is `none()`.
+/// An index of one kind (op, value, step, ...). 32 bits: graphs and plans beyond 2^31 entries are refused at
+/// the border. A default-constructed id names nothing and is `none()`.
 template <class Tag>
 class Id {
  public:

@@ -17,7 +17,7 @@ namespace REMAT_API remat {
 enum class GraphFormat { kRematGraph, kNodeLink };
 std::string_view to_string(GraphFormat format);
 
-/// A graph as read, with what the reader wants to say about it.
+/// A graph with the warnings of its reader.
 struct LoadedGraph {
   Graph graph;
   GraphFormat format = GraphFormat::kRematGraph;
@@ -27,18 +27,18 @@ struct LoadedGraph {
 /// Reads a graph file; the format is detected by content. Throws InputError naming file, line and column
 /// (or op and value) and both numbers.
 LoadedGraph load_graph(const std::filesystem::path& path);
-/// The same from text in memory; `place` stands in messages where a file name would.
+/// The same from text in memory; messages name `place` in place of a file.
 LoadedGraph parse_graph(std::string_view text, std::string_view place);
 
-/// Writes beside and renames: either the whole file is there afterwards, or the old one. Throws InputError.
+/// Atomic (written beside, then renamed): leaves either the new file or the old one. Throws InputError.
 void save_graph(const Graph& graph, const std::filesystem::path& path);
 std::string format_graph(const Graph& graph);
 
-/// What was asked when a plan was made. With a work limit, no time limit and one thread the same question has
-/// the same answer on every machine.
+/// The request that a plan was made for. With a work limit, no time limit and one thread, repeating it gives
+/// the same plan on every machine.
 struct PlanRequest {
   std::string version;  ///< of Remat
-  std::string planner;  ///< that was called: `PlanRecord::planner` is the one that found the plan
+  std::string planner;  ///< that was called; `PlanRecord::planner` found the plan
   Objective objective = Objective::kTime;
   std::optional<double> time_limit;  ///< seconds
   std::optional<std::int64_t> work_limit;
@@ -47,11 +47,11 @@ struct PlanRequest {
   std::map<std::string, std::string> options;  ///< of the planner
   friend bool operator==(const PlanRequest&, const PlanRequest&) = default;
 };
-/// Without limits, which the caller knows.
+/// All but the limits, which the caller fills in.
 PlanRequest make_request(const Problem& problem, std::string_view planner, const PlanOptions& options);
 
-/// A plan with all that its file says about it (docs/formats.md). Only `steps` is required in a file; what
-/// a file does not state is empty here and is not checked.
+/// The contents of a plan file (docs/formats.md). Only `steps` is required; what a file does not state is
+/// empty here and not checked.
 struct PlanRecord {
   std::string graph_name;
   std::string graph_hash;
@@ -66,10 +66,10 @@ struct PlanRecord {
   std::optional<Bytes> peak_bound;
   std::optional<Duration> duration_bound;
   std::vector<std::int64_t> steps;  ///< as in the file, unchecked
-  std::vector<Copy> copies;         ///< as in the file, unchecked; without any the file is of version 1
-  std::optional<Host> host;         ///< that the durations hold for; only in files with copies
+  std::vector<Copy> copies;         ///< as in the file, unchecked; none in files of version 1
+  std::optional<Host> host;         ///< host that the durations assume; only in files with copies
   std::optional<PlanRequest> request;
-  std::vector<std::string> warnings;  ///< what the reader wants to say; never written
+  std::vector<std::string> warnings;  ///< of the reader; never written
 };
 
 /// Steps and copies of a record whose plan is valid.
@@ -81,13 +81,13 @@ PlanRecord parse_plan(std::string_view text, std::string_view place);
 void save_plan(const PlanRecord& plan, const std::filesystem::path& path);
 std::string format_plan(const PlanRecord& plan);
 
-/// Recomputes everything from `steps` and `copies` alone. Returns one line per difference, the broken rule
-/// first; empty where the record is true.
+/// Recomputes everything from `steps` and `copies` alone. Returns one line per difference, a broken rule
+/// first; empty if the record is right.
 std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan);
 
-/// "6442450944", "6GiB", "800MB", "75%" (of `keep_all_peak`) to bytes. Throws UsageError for anything
-/// else, zero and negative amounts included; with a `floor` also for a small number below it that has lost
-/// its unit ("70" for "70%"), unless the graph is tiny itself.
+/// "6442450944", "6GiB", "800MB", "75%" (of `keep_all_peak`) to bytes. Throws UsageError for anything else,
+/// zero and negative amounts included; with a `floor`, also for a small number below it that seems to lack a
+/// unit ("70" for "70%"), unless the graph itself is tiny.
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Bytes());
 /// "25GB/s", "1.5 GiB/s" to bytes per second. Throws UsageError for anything else, numbers without a unit
 /// included.
@@ -98,20 +98,20 @@ double parse_gap(std::string_view text);
 double parse_seconds(std::string_view text);
 /// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".
 std::string format_bytes(Bytes bytes);
-/// For people who pass it on: "3.56 GiB (3825205248 bytes)", "512 bytes".
+/// Rounded and exact: "3.56 GiB (3825205248 bytes)", "512 bytes".
 std::string exact_bytes(Bytes bytes);
-/// A budget as it was asked for, if that was a share, and in bytes: "60% (3.56 GiB, 3825205248 bytes)".
+/// A budget in bytes, behind the share that was asked for, if any: "60% (3.56 GiB, 3825205248 bytes)".
 std::string describe_budget(std::string_view asked, Bytes bytes);
 
 /// What a file holds.
 enum class FileKind { kGraph, kPlan, kLayout, kBuffers, kOther };
 /// Whole file; throws InputError. The file is remembered as an input of this process.
 std::string read_file(const std::filesystem::path& path, FileKind kind = FileKind::kOther);
-/// Writes beside and renames, through links to the file that is meant; throws InputError and leaves no
-/// partial file. What this process has read is never replaced by something of another kind.
+/// Atomic (written beside, then renamed), through symbolic links; throws InputError and leaves no partial
+/// file. Refuses to replace a file that this process has read as another kind.
 void write_file(const std::filesystem::path& path, std::string_view text, FileKind kind = FileKind::kOther);
-/// What `write_file` refuses, asked before a long run: throws InputError where `path` is, under whatever
-/// name, a file that was read as another kind.
+/// The refusal of `write_file`, for use before a long run: throws InputError if `path` is, under any name, a
+/// file that was read as another kind.
 void refuse_to_replace_input(const std::filesystem::path& path, FileKind kind);
 
 }  // namespace REMAT_API remat

@@ -1,4 +1,4 @@
-// The reference for budgets in percent.
+// The peak without recomputation: the reference for budgets in percent.
 #pragma once
 
 #include "remat/export.h"

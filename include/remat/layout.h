@@ -20,8 +20,8 @@ namespace REMAT_API remat {
 
 using BufferId = Id<struct BufferTag>;
 
-/// A piece of memory that is needed in the half-open interval [first, end), first < end. The unit of time is
-/// the caller's own; for a plan it is the step.
+/// Memory needed in the half-open interval [first, end), first < end. The unit of time is up to the caller;
+/// for a plan it is the step.
 struct Buffer {
   std::int64_t first = 0;
   std::int64_t end = 0;
@@ -29,27 +29,28 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// What is asked. Every offset is a multiple of `alignment`, and a buffer takes up its size rounded up to it,
-/// so the arena is a multiple of it too. With a capacity any layout within it will do; without one the
-/// smallest arena is sought.
+/// Every offset is a multiple of `alignment`, and a buffer occupies its size rounded up to it, so the arena
+/// is a multiple of it too. With a capacity, any layout within it is an answer; without one, the smallest
+/// arena is sought.
 struct LayoutProblem {
   IndexVector<BufferId, Buffer> buffers;
   std::int64_t alignment = 1;
   std::optional<Bytes> capacity;
 };
 
-/// Seed, and one switch for each technique that only prunes or speeds up. The answer is right without any.
+/// Seed, and a switch for each technique that only prunes or speeds up: results are valid with any switches.
 struct LayoutOptions {
   std::uint64_t seed = 0;
-  bool first_fit = true;  ///< starts from first fit; off: the search finds every layout by itself
-  bool sections = true;   ///< parts of time that no buffer connects are searched apart
-  bool dominance = true;  ///< no gap is left that a buffer still to be placed would fill
-  bool symmetry = true;   ///< stacked buffers with equal lives only in one sequence
-  bool crossing = true;   ///< where one set of buffers follows another, sums of sizes must meet
-  bool ejection = true;   ///< ejection chains lower what is found; off: the search alone
-  bool closest = false;   ///< where the capacity is out of reach, how near a layout comes to it counts
-  /// Empty, or a layout to start from: an offset for each buffer, below 0 where nothing is known. First fit
-  /// in its sequence, the rest last, is no higher than a whole layout. Not for more than 20,000 buffers.
+  bool first_fit = true;  ///< start from first fit; off: the search finds every layout itself
+  bool sections = true;   ///< parts of time that no buffer connects are searched separately
+  bool dominance = true;  ///< leave no gap that an unplaced buffer would fill
+  bool symmetry = true;   ///< stack buffers with equal live ranges in one sequence only
+  bool crossing = true;   ///< prune by sums of sizes where one set of buffers follows another
+  bool ejection = true;   ///< improve layouts by ejection chains; off: by the search alone
+  bool closest = false;   ///< over the capacity, prefer layouts nearer to it
+  /// Empty, or a layout to start from: an offset for each buffer, negative if unknown. First fit in the
+  /// sequence of these offsets, unknown ones last, is no higher than the start if that is complete. Ignored
+  /// above 20,000 buffers.
   std::vector<Bytes> start = {};
 };
 
@@ -72,16 +73,16 @@ struct LayoutResult {
   double seconds = 0;
 };
 
-/// The shared entry point: first fit by several sequences, then search. Anytime: with a limit reached the
-/// best layout found so far comes back, which exists from the first moment on. With a work limit and no time
-/// limit the same layout comes out on every machine. What is returned is confirmed by `validate_layout`.
-/// Throws UsageError for an alignment below 1, InputError for buffers whose sum does not fit into 62 bits.
+/// The shared entry point: first fit by several sequences, then search. Anytime: when a limit is reached it
+/// returns the best layout so far, and there always is one. Deterministic with a work limit and no time
+/// limit. The result is confirmed by `validate_layout`. Throws UsageError for an alignment below 1,
+/// InputError for buffers whose sum does not fit into 62 bits.
 LayoutResult make_layout(const LayoutProblem& problem, const LayoutOptions& options, Limits& limits);
 
-/// First fit alone, within about `units` of work: the layout that is quickly had. O(n log n) at least.
+/// First fit alone, within about `units` of work. At least O(n log n).
 LayoutResult quick_layout(const LayoutProblem& problem, std::int64_t units);
 
-/// The most bytes that live at one time, sizes rounded up to the alignment. No arena is smaller.
+/// The most bytes alive at one time, sizes rounded up to the alignment. No arena is smaller.
 Bytes live_peak(const LayoutProblem& problem);
 
 /// The smallest arena that holds buffers at these offsets, sizes rounded up to the alignment.
@@ -108,18 +109,18 @@ struct LayoutViolation {
 std::optional<LayoutViolation> validate_layout(const LayoutProblem& problem, std::span<const Bytes> offsets,
                                                Bytes arena);
 
-/// What a plan needs memory for: an instance of `value`, or the workspace of a step.
+/// An instance of `value` or the workspace of a step, and the buffer that holds it.
 struct PlanPiece {
   ValueId value;    ///< none for a workspace
-  Buffer life;      ///< the steps that need it, and its bytes
+  Buffer life;      ///< its live range in steps, and its bytes
   BufferId buffer;  ///< the one that holds it
   friend bool operator==(const PlanPiece&, const PlanPiece&) = default;
 };
 
-/// The buffers of a plan: of its instances and of the workspaces of its steps, those of no bytes left out. An
-/// output that is written over an input of the same bytes (`overwrites`) is in the buffer of that, which
-/// lives on; with other bytes it has a buffer of its own. The graph's inputs are resident and not laid out:
-/// their bytes count beside the pool of all buffers.
+/// The buffers of a plan: of its instances and of the workspaces of its steps, except empty ones. An output
+/// that is written over an input of the same size (`overwrites`) extends the live range of the input's
+/// buffer; with another size it has a buffer of its own. The graph's inputs are resident and not laid out:
+/// their bytes are added to the pool of all buffers.
 struct PlanBuffers {
   LayoutProblem problem;
   std::vector<PlanPiece> pieces;  ///< instances by the step that makes them, then workspaces

@@ -23,14 +23,14 @@ struct LayoutEntry {
   Bytes bytes, offset;
 };
 
-/// A layout with all that its file says about it. What a file does not state is empty and is not checked.
+/// The contents of a layout file. What a file does not state is empty and not checked.
 struct LayoutRecord {
   std::string graph_name, graph_hash;
   std::string status;
   std::int64_t alignment = 1;
-  std::optional<Bytes> arena;     ///< resident and pool
+  std::optional<Bytes> arena;     ///< resident plus pool
   std::optional<Bytes> resident;  ///< of the graph's inputs, which are not laid out
-  std::optional<Bytes> pool;      ///< what the buffers are laid out in
+  std::optional<Bytes> pool;      ///< of all buffers
   std::optional<Bytes> peak;      ///< of the plan
   std::optional<Bytes> bound;     ///< no arena is smaller
   std::vector<LayoutEntry> buffers;
@@ -44,8 +44,8 @@ LayoutRecord parse_layout(std::string_view text, std::string_view place);
 void save_layout(const LayoutRecord& layout, const std::filesystem::path& path);
 std::string format_layout(const LayoutRecord& layout);
 
-/// Recomputes everything from the plan and the offsets alone. One line per difference, the broken rule first;
-/// empty where the record is true. `plan` must be valid.
+/// Recomputes everything from the plan and the offsets alone. Returns one line per difference, a broken rule
+/// first; empty if the record is right. `plan` must be valid.
 std::vector<std::string> check_layout_record(const Graph& graph, const Plan& plan,
                                              const LayoutRecord& layout);
 
@@ -63,7 +63,7 @@ BufferTable load_buffers(const std::filesystem::path& path);
 BufferTable parse_buffers(std::string_view text, std::string_view place);
 void save_buffers(const BufferTable& table, const std::vector<Bytes>& offsets,
                   const std::filesystem::path& path);
-/// The table with these offsets in a column `offset`, behind all others if it is new.
+/// The table with these offsets in its column `offset`, which is added last if the table has none.
 std::string format_buffers(const BufferTable& table, const std::vector<Bytes>& offsets);
 /// A table of buffers that have no offsets yet; `id` is the number of each.
 std::string format_buffers(const IndexVector<BufferId, Buffer>& buffers);

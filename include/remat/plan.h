@@ -1,4 +1,4 @@
-// Plans, the reference simulator, and the metrics that everything else agrees on.
+// Plans, the reference simulator, the validator, and the cost of a plan.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ namespace REMAT_API remat {
 enum class OrderMode { kFixed, kFree };
 std::string_view to_string(OrderMode mode);
 
-/// A sequence of steps; each runs one op. With a host also copies of values, each channel's in the sequence
-/// in which they are issued.
+/// A sequence of steps, each of which runs one op, and, with a host, copies of values: those of one channel
+/// in the sequence of their issue.
 struct Plan {
   IndexVector<StepId, OpId> steps;
   std::vector<Copy> copies = {};
@@ -32,20 +32,20 @@ Plan keep_all_plan(const Graph& graph);
 
 /// The rules of a valid plan, in the order in which the validator reports them.
 enum class Rule {
-  kOpExists,     ///< op index in range
-  kInputReady,   ///< every input has an instance when it is read
-  kAfter,        ///< ops in `after` have run before
-  kRunsOnce,     ///< an op that forbids recomputation runs exactly once
-  kEveryOpRuns,  ///< every op occurs at least once
-  kFixedOrder,   ///< first occurrences follow the graph's order (only checked in fixed order)
-  kCopyValue,    ///< a copied value is made by an op and may be copied
-  kCopySteps,  ///< issue and wait of a copy are steps in this order; only a copy in may have both at one step
-  kCopyOrder,  ///< the copies of a channel are listed as they are issued
-  kCopyOnce,   ///< a value is copied out at most once
-  kCopyBack,   ///< a copy in is issued no earlier than the wait of the copy out of its value
-  kCopySource,    ///< a copy out has an instance at its issue
+  kOpExists,      ///< op index in range
+  kInputReady,    ///< every input has an instance when it is read
+  kAfter,         ///< ops in `after` have run before
+  kRunsOnce,      ///< an op that forbids recomputation runs exactly once
+  kEveryOpRuns,   ///< every op occurs at least once
+  kFixedOrder,    ///< first occurrences follow the graph's order (only checked in fixed order)
+  kCopyValue,     ///< a copied value is made by an op and is copyable
+  kCopySteps,     ///< a copy is issued before its wait; a copy in may have both at one step
+  kCopyOrder,     ///< the copies of a channel are listed by issue
+  kCopyOnce,      ///< a value is copied out at most once
+  kCopyBack,      ///< a copy in is issued at or after the wait of the copy out
+  kCopySource,    ///< an instance exists when its copy out is issued
   kOnDevice,      ///< a value that a step reads is on the device, not on the host alone
-  kWaitedFor,     ///< a step reads no instance whose copy in has not been waited for
+  kWaitedFor,     ///< a step reads a copied-in instance only after its wait
   kKeptOnDevice,  ///< a kept output is on the device at the end
   kDuration,      ///< the plan takes less than 2^63
   kBudget,        ///< memory of every step within the budget (only checked where one is given)
@@ -69,16 +69,16 @@ struct Simulation {
   friend bool operator==(const Simulation&, const Simulation&) = default;
 };
 
-/// Sum of the durations of the steps, whatever it is.
+/// Sum of the durations of the steps, beyond 64 bits if need be.
 Wide total_duration(const Graph& graph, const Plan& plan);
 
-/// The reference simulator: linear in steps, edges and outputs, independent of every planner.
-/// Memory of a step = resident inputs + all instances alive at it + its workspace + saved generator states,
-/// less the overlap of every output that takes the place of an input (`Graph::over`). The plan must be valid
-/// (see `validate`); reading a value that has no instance is a caller bug. Memory does not depend on time:
-/// without a host the copies of a plan take none, and the memory is the same.
+/// The reference simulator: linear in steps, edges and outputs, independent of every planner. Memory of a
+/// step = resident inputs + all instances alive at it + its workspace + saved generator states, less the
+/// overlap of every output that is written over an input (`Graph::over`). The plan must be valid (see
+/// `validate`); reading a value that has no instance is a bug of the caller. Without a host, copies take no
+/// time; memory does not depend on time.
 Simulation simulate(const Graph& graph, const Plan& plan, const Host* host = nullptr);
-/// As above, and the memory of each step.
+/// The same; `memory` receives the memory of each step.
 Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory,
                     const Host* host = nullptr);
 
@@ -87,42 +87,42 @@ struct TimeSpan {
   Duration begin, end;
   friend bool operator==(const TimeSpan&, const TimeSpan&) = default;
 };
-/// When everything of a plan happens.
+/// Times of the steps and copies of a plan.
 struct PlanTimes {
   IndexVector<StepId, TimeSpan> steps;  ///< a step that waits for copies begins after the wait
-  std::vector<TimeSpan> copies;         ///< as in the plan, each while its channel is busy with it
+  std::vector<TimeSpan> copies;         ///< as listed in the plan; while the channel transfers them
 };
-/// `plan` is valid and takes less than 2^63; one with copies needs the host.
+/// The plan must be valid and take less than 2^63; with copies it needs the host.
 PlanTimes plan_times(const Graph& graph, const Plan& plan, const Host* host = nullptr);
 
 /// Bytes on the host at each step, and after the last one.
 IndexVector<StepId, Bytes> host_memory(const Graph& graph, const Plan& plan);
 
-/// Half-open life [first, end) of one instance in steps. An instance that a copy in brings begins at its
-/// issue; one that is copied out ends at the wait.
+/// Live range [first, end) of one instance, in steps. A copied-in instance begins at the issue of its copy; a
+/// copied-out one ends at the wait.
 struct InstanceLife {
   ValueId value;
   StepId first;
   StepId end;
   friend bool operator==(const InstanceLife&, const InstanceLife&) = default;
 };
-/// Lives of all instances that a plan makes (graph inputs are not instances), by first step.
+/// Live ranges of all instances of a plan (graph inputs are not instances), by first step.
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan);
 
-/// Bytes of generator states at each step; nothing at all where the graph has none. What an op drew from that
-/// runs again is held from its first run to its last, and each further run holds the state of the moment too.
+/// Bytes of saved generator states at each step; empty if the graph has none. The state that a recomputed op
+/// drew from is held from its first run to its last, and each later run also holds the current state.
 IndexVector<StepId, Bytes> saved_generator_states(const Graph& graph, const Plan& plan);
 
-/// A step whose output takes the place of an input that it is the last to read.
+/// A step whose output is written over an input that it is the last to read.
 struct Overwrite {
   StepId step;
   Over pair;
   friend bool operator==(const Overwrite&, const Overwrite&) = default;
 };
-/// All of a plan, by step.
+/// All overwrites of a plan, by step.
 std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan);
 
-/// The first broken rule, or nothing. Takes steps as they come from a file: any integers.
+/// The first broken rule, or nothing. Steps may be any integers, as read from a file.
 std::optional<Violation> validate(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
                                   std::optional<Bytes> budget = std::nullopt,
                                   std::span<const Copy> copies = {}, const Host* host = nullptr);

@@ -1,4 +1,4 @@
-// One call for every planner: a problem and limits go in, a checked result comes out.
+// One call for every planner: takes a problem and limits, returns a checked result.
 #pragma once
 
 #include <functional>
@@ -28,38 +28,38 @@ std::string_view to_string(Objective objective);
 /// No plan of any graph needs more.
 inline constexpr Bytes kNoBudget{kMaxCount - 1};
 
-/// What is asked. The graph must outlive it.
+/// The input of a planner. The graph must outlive it.
 struct Problem {
   const Graph* graph = nullptr;
   /// Resident inputs included. Objective::kPeak minimizes the peak whatever the budget is, but a plan over
-  /// the budget is no answer there either.
+  /// the budget does not count as found.
   Bytes budget = kNoBudget;
   OrderMode order = OrderMode::kFixed;
   Objective objective = Objective::kTime;
-  /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and
-  /// the shared entry point never answers with a worse one. They must outlive the problem.
+  /// Known plans, valid in this order, within the budget or not. Planners may start from them, and the shared
+  /// entry point never returns a worse plan. They must outlive the problem.
   std::span<const Plan> starts = {};
-  /// Where it is set, plans may copy values to it and back.
+  /// If set, plans may copy values to the host and back.
   std::optional<Host> host = std::nullopt;
-  /// Where it is set, `best_peak_bound` of this graph and order, so that nested calls do not prove it again.
+  /// If set, `best_peak_bound` of this graph and order, so that nested calls do not prove it again.
   const PeakBound* peak_bound = nullptr;
   /// The same for `cheap_duration_bound` at this budget.
   const DurationBound* duration_bound = nullptr;
-  /// If set, the bytes that a plan of this cost takes by an allocator's rules, never less than its peak.
-  /// Planner `lns` keeps these within the budget; the others, and `PlanResult`, go by the peak.
+  /// If set, the bytes that a plan of this cost takes from an allocator, never less than its peak. Planner
+  /// `lns` keeps these within the budget; other planners and `PlanResult` use the peak.
   const std::function<Bytes(const Plan& plan, const Simulation& cost, Limits& limits)>* footprint = nullptr;
 };
 
-/// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is
-/// faster. `kFeasible`: a plan within the budget. `kInfeasible`: proved that none exists. `kUnknown`:
-/// none found, nothing proved; running out of time is always this, never infeasible.
+/// What is proved in the order mode of the problem. `kOptimal`: no valid plan within the budget is faster.
+/// `kFeasible`: a plan within the budget. `kInfeasible`: proved that none exists. `kUnknown`: none found,
+/// nothing proved; a time-out without a plan is always this, never infeasible.
 enum class Status { kOptimal, kFeasible, kInfeasible, kUnknown };
 std::string_view to_string(Status status);
 
 /// Counters of a planner, in the order in which they are printed.
 using Counters = std::vector<std::pair<std::string, std::int64_t>>;
 
-/// What the best plan known costs, within the budget or over it.
+/// Cost of the incumbent, within the budget or over it.
 struct LoggedPlan {
   Duration duration;
   Bytes peak;
@@ -72,11 +72,11 @@ struct LogEntry {
   std::int64_t work = 0;  ///< units that the call took
   int round = 1;
   std::string arm;                          ///< the planner that was called, or "bound"
-  std::optional<LoggedPlan> before, after;  ///< the best plan; none before the first
-  Duration bound;                           ///< that no plan within the budget goes below, after the call
+  std::optional<LoggedPlan> before, after;  ///< the incumbent; none before the first plan
+  Duration bound;                           ///< lower bound on the duration after the call
 };
 
-/// (duration - bound) / bound after the call, where there is a plan within the budget then.
+/// (duration - bound) / bound after the call; nothing while no plan is within the budget.
 std::optional<double> gap(const LogEntry& entry);
 
 struct PlanResult {
@@ -85,14 +85,14 @@ struct PlanResult {
   std::string planner;  ///< the one that made `plan`
   bool known = false;   ///< `plan` is one of `Problem::starts`, and `planner` is no planner
   OrderMode order = OrderMode::kFixed;
-  /// The best plan found. Within the budget where `status` is optimal or feasible; otherwise the one that
-  /// came closest (smallest peak), to be shown and never to be run.
+  /// The best plan found. Within the budget if `status` is optimal or feasible; otherwise the one with the
+  /// smallest peak, for display only.
   std::optional<Plan> plan;
   Simulation cost;  ///< of `plan`, by the reference simulator
   PeakBound peak_bound;
   DurationBound duration_bound;
   Counters counters;
-  std::vector<LogEntry> log;  ///< of planner `auto`: its calls, in sequence
+  std::vector<LogEntry> log;  ///< calls of planner `auto`, in sequence
   double seconds = 0;
 };
 
@@ -107,17 +107,17 @@ inline bool has_plan(const PlanResult& r) {
   return r.status == Status::kOptimal || r.status == Status::kFeasible;
 }
 
-/// True where `a` is to be preferred to `b`, by the reference simulator: a plan within the budget first, then
-/// the objective; among plans over the budget the smaller peak.
+/// True if `a` is better than `b`, by the reference simulator: a plan within the budget first, then the
+/// objective; of plans over the budget, the smaller peak.
 bool better(const Problem& problem, const PlanResult& a, const PlanResult& b);
 
-/// Says that `result.plan` is one of `Problem::starts`.
+/// Marks `result.plan` as one of `Problem::starts`.
 void mark_known(PlanResult& result);
 
 /// (duration - bound) / bound of a result that has a plan.
 double gap(const PlanResult& result);
 
-/// What every planner can be told; `set` holds planner-specific options by name (`tw_remat` takes "k").
+/// Options of every planner; `set` holds planner-specific ones by name (`tw_remat` takes "k").
 struct PlanOptions {
   std::uint64_t seed = 0;
   int threads = 1;
@@ -146,7 +146,7 @@ struct OptionInfo {
   std::string unit;                                               ///< empty for a pure number
   std::string description;                                        ///< one line
 };
-/// How users write an option with a value, or an option alone where the value is empty.
+/// Spells an option with a value as users write it, or the option alone if the value is empty.
 using Spelling = std::function<std::string(std::string_view option, std::string_view value)>;
 
 /// The values that an option takes: "[0, 1]", "on, off" or the choices; empty for any text.
@@ -158,48 +158,48 @@ struct PlannerInfo {
   std::string description;  ///< one line
   std::string guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
   std::string source;       ///< paper or "Remat"
-  /// Nothing where the problem is supported, else one line that says why not.
+  /// Nothing if the problem is supported, else the reason in one line.
   std::function<std::optional<std::string>(const Problem& problem)> supports;
   std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run;
-  /// Improves on `Problem::starts`: callers that have plans of the graph should pass them. Baselines do not;
-  /// they are measured on plans of their own.
+  /// True if the planner improves `Problem::starts`: callers should pass the plans they have. False for
+  /// baselines, which are measured on their own plans.
   bool improves_starts = false;
-  /// What `PlanOptions::set` may hold.
+  /// The options that `PlanOptions::set` may hold.
   std::vector<OptionInfo> options = {};
   /// `run` reads and checks `PlanOptions::set` itself, and takes more than `options` lists.
   bool takes_any_option = false;
 };
 
-/// All planners, in the order of src/registry/registry.cc, the only file that names them all, then those that
-/// were registered. Which of them `auto` runs, and when, is its own schedule (src/planners/auto/schedule.cc).
+/// All planners: those of Remat in the order of src/registry/registry.cc, the only file that names them all,
+/// then registered ones. src/planners/auto/schedule.cc says which of them `auto` runs.
 std::span<const PlannerInfo> planners();
 /// Throws UsageError with the known names.
 const PlannerInfo& find_planner(std::string_view name);
 
 inline constexpr std::size_t kMostRegistered = 100;
 
-/// Adds a planner of a user's own, or replaces the one that was registered under this name: from then on
-/// calls take it by name, and confirm its plans as all others. Not while another thread plans. Throws
-/// UsageError for the name of a planner of Remat's, for a name that has other characters than letters,
-/// digits, '_', '-' and '.', and where kMostRegistered are registered.
+/// Adds a user's planner, or replaces the one registered under this name. Its plans are checked like all
+/// others. Not while another thread plans. Throws UsageError for the name of one of Remat's planners, for a
+/// name with characters other than letters, digits, '_', '-' and '.', and if kMostRegistered planners are
+/// registered.
 void register_planner(PlannerInfo planner);
 
-/// The shared entry point. Answers from the bounds where they prove that no plan fits; otherwise runs the
-/// planner and confirms its plan with the validator and the reference simulator. Throws UsageError for a
-/// problem the planner does not support or an option it does not know, std::logic_error where a planner
-/// returned a plan that is not what it claims (a bug of the planner). `stopped_by` comes from `limits` unless
-/// the planner sets it.
+/// The shared entry point. If the bounds prove that no plan fits, says so; otherwise runs the planner and
+/// confirms its plan with the validator and the reference simulator. Throws UsageError for a problem that the
+/// planner does not support or an option that it does not know, std::logic_error if a planner's plan is not
+/// what the planner claims (a bug of the planner). `stopped_by` comes from `limits` unless the planner sets
+/// it.
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 
-/// The same for a planner that is not registered, such as a registered one with parts of a user's own; `run`
-/// must have been asked before whether it supports the problem.
+/// The same for a planner that is not registered, such as a registered one with parts of the user. The caller
+/// checks before whether it supports the problem.
 PlanResult make_plan_with(const Problem& problem, std::string_view name,
                           const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits);
 
-/// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and
-/// of a short search for it, within a quarter of what is left of `limits` and at most five seconds. A store
-/// is where that search starts and where its plan is kept, so that a later request for that budget finds it.
+/// For an unsolved `problem`, the smallest budget known to work: the least peak of `result` and of a short
+/// search for it, within a quarter of what is left of `limits` and at most five seconds. The search starts
+/// from the plans of `store` and adds its own, so that a later request for that budget finds it.
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
                                            const PlanOptions& options, Limits& limits,
                                            PlanStore* store = nullptr);

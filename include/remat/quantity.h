@@ -61,14 +61,14 @@ __extension__ typedef __int128 Wide;
 /// The decimal digits.
 std::string to_string(Wide amount);
 
-/// The amount where it fits into 64 bits, else the nearest that does.
+/// The amount, or the nearest one that fits into 64 bits.
 constexpr std::int64_t capped(Wide amount) {
   using Limits = std::numeric_limits<std::int64_t>;
   if (amount > Limits::max()) return Limits::max();
   return amount < Limits::min() ? Limits::min() : static_cast<std::int64_t>(amount);
 }
 
-/// What `simulate` says of a plan whose steps add up to 2^63 or more: longer than any valid plan.
+/// Duration that `simulate` gives a plan of 2^63 or more, which no valid plan takes.
 inline constexpr Duration kTooLong{std::numeric_limits<std::int64_t>::max()};
 
 }  // namespace REMAT_API remat

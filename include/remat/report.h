@@ -1,4 +1,4 @@
-// What plans do to memory: a page for people, and files that other programs' viewers open. docs/report.md.
+// Reports on the memory of plans: an HTML page, and files for the viewers of other programs. docs/report.md.
 #pragma once
 
 #include <array>
@@ -17,46 +17,46 @@
 
 namespace REMAT_API remat {
 
-/// What memory is used for at a step. Their sum is the step's memory.
+/// What memory is used for. The sum over all kinds is the memory of a step.
 enum class MemoryKind : std::uint8_t {
   kParameters,   ///< graph inputs whose names begin with "parameter" or "buffer"
   kInputs,       ///< all other graph inputs
-  kOutputs,      ///< kept to the end: gradients of parameters, the loss
+  kOutputs,      ///< kept outputs: gradients of parameters, the loss
   kActivations,  ///< made before the first backward op and still alive at it; everything where no op has a
                  ///< phase
   kRecomputed,   ///< made by a recomputation
-  kGradients,    ///< made from the first backward op on, and dropped again
-  kShortLived,   ///< made before the first backward op and gone by then
-  kCopied,       ///< until its copy to the host has ended, or since a copy back
+  kGradients,    ///< made from the first backward op on, not kept
+  kShortLived,   ///< made before the first backward op, dropped before it
+  kCopied,       ///< while copied out to the host, or since copied back
   kWorkspace,    ///< of the op that runs
 };
 inline constexpr std::size_t kMemoryKinds = 9;
 /// For people: "activations kept".
 std::string_view to_string(MemoryKind kind);
 
-/// One instance and what it is for.
+/// The live range of an instance, and its kind.
 struct KindOfLife {
   InstanceLife life;
   MemoryKind kind;
   friend bool operator==(const KindOfLife&, const KindOfLife&) = default;
 };
-/// `instance_lives` with their kinds, by first step. Of an input and the output in its place the smaller one
-/// is left out of the step that both live in, so that the bytes of lives and workspaces are the step's
-/// memory.
+/// `instance_lives` with their kinds, by first step. If an output is written over an input, the smaller of
+/// the two does not count at the step that both live in, so that live ranges and workspaces add up to the
+/// step's memory.
 std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan);
 
 /// Bytes of each step by kind; the sums are those of `simulate`.
 using KindSums = std::array<Bytes, kMemoryKinds>;
 IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& plan);
 
-/// A plan under the name that a reader knows it by.
+/// A plan with the name to show.
 struct ReportPlan {
   std::string title;
   PlanRecord record;
-  std::vector<Bytes> measured = {};  ///< the most at each step when it really ran; empty where it did not
+  std::vector<Bytes> measured = {};  ///< peak of each step in a real run; empty without one
 };
 
-/// A curve of overhead against memory under the name of its planner.
+/// A curve of overhead against memory, and the name of its planner.
 struct ReportCurve {
   std::string planner;
   OrderMode order = OrderMode::kFixed;
@@ -66,10 +66,10 @@ struct ReportCurve {
 /// What a report is made of. The graph must outlive it.
 struct ReportContent {
   const Graph* graph = nullptr;
-  std::vector<ReportPlan> plans;    ///< keep-all is always there, behind them
+  std::vector<ReportPlan> plans;    ///< keep-all is added to these
   std::vector<ReportCurve> curves;  ///< the first with its bound, the others to compare with
-  std::string command;              ///< that made it, to be shown
-  /// Where it is set, what it takes for each plan is told too (html and json).
+  std::string command;              ///< that made the report, for display
+  /// If set, also reports what this allocator takes for each plan (html and json).
   std::optional<AllocatorConfig> allocator = std::nullopt;
 };
 
@@ -81,25 +81,24 @@ std::string_view to_string(ReportFormat format);
 /// Throws UsageError with the known names.
 ReportFormat parse_report_format(std::string_view name);
 
-/// Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
-/// costs, has copies and does not say how fast they are, or was measured at another number of steps. Asked
-/// before a long run; a plan may be over its budget.
+/// Throws InputError, naming the plan, if it is of another graph, breaks a rule, misstates its costs, has
+/// copies but no host, or was measured with another number of steps. For use before a long run. A plan may be
+/// over its budget.
 void check_report(const ReportContent& content);
 
 /// The whole file. Csv, Dot and MemoryViz show the first plan (keep-all where there is none) and take no
-/// second one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or
-/// misstates its costs; UsageError for more plans than the format takes, and for copies, which Dot does not
-/// show. A plan may be over its budget.
+/// second one. Throws InputError as `check_report` does; UsageError for more plans than the format takes, and
+/// for copies in Dot. A plan may be over its budget.
 std::string format_report(const ReportContent& content, ReportFormat format);
 
-/// A cell of a notebook: facts and a picture (SVG) in one block, without a script. Of a graph: memory by step
+/// An HTML block for a notebook: facts and a picture (SVG), without a script. For a graph: memory by step
 /// when everything is kept.
 std::string notebook_html(const Graph& graph);
-/// Of a plan: what its record says.
+/// For a plan: the contents of its record.
 std::string notebook_html(const PlanRecord& plan);
-/// With memory by step. The steps must be valid for the graph.
+/// The same with memory by step. The steps must be valid for the graph.
 std::string notebook_html(const Graph& graph, const PlanRecord& plan);
-/// Of a curve: overhead over `base`, the duration of every op once; `beside` is added to all amounts of
+/// For a curve: overhead over `base`, the duration of every op once; `beside` is added to all amounts of
 /// memory.
 std::string notebook_html(const SweepResult& sweep, Duration base, Bytes beside = Bytes());
 

@@ -1,5 +1,5 @@
-// One request for every kind of plan: a graph, a budget, what the budget is a budget on, who runs the plan,
-// and how hard to look. `answer` is what the command line, Python and PyTorch call.
+// One request for every kind of plan: graph, budget, the measure that the budget bounds, executor and effort.
+// The command line, Python and PyTorch call `answer`.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace REMAT_API remat {
 
-/// What a budget is a budget on. kPeak: live bytes. kArena: what they need with a fixed offset for each
-/// buffer. kReserved: what PyTorch's caching allocator takes from the device for them.
+/// What the budget bounds. kPeak: live bytes. kArena: the arena that holds every buffer at a fixed offset.
+/// kReserved: device memory that PyTorch's caching allocator reserves.
 enum class Measure { kPeak, kArena, kReserved };
 std::string_view to_string(Measure measure);
 
@@ -28,17 +28,17 @@ struct Effort {
   PlanOptions options;                     ///< of the planner; seed and threads
   std::optional<double> time_limit;        ///< seconds
   std::optional<std::int64_t> work_limit;  ///< deterministic units
-  double gap = 0;                          ///< as a share; 0: only at the limits
+  double gap = 0;                          ///< requested gap, as a share; 0: none
 
   void apply(Limits& limits) const;
 };
 
-/// What is asked for. The graph and the starts of the problem must outlive it.
+/// The graph and the starts of the problem must outlive the request.
 struct Request {
-  Problem problem;  ///< graph, budget, order, objective, host, plans known before
+  Problem problem;  ///< graph, budget, order, objective, host, known plans
   std::string planner = "auto";
   Measure budget_on = Measure::kPeak;
-  Executor executor = Executor::kRemat;  ///< the executor whose limits the plan keeps
+  Executor executor = Executor::kRemat;  ///< that will run the plan
   std::int64_t alignment = 64;           ///< in bytes: with kArena every offset is a multiple of it
   AllocatorConfig allocator = {};        ///< for kReserved
   Effort effort = {};
@@ -47,21 +47,20 @@ struct Request {
 /// "budget_on='arena'", and "host=" without a value.
 std::string spelled_for_python(std::string_view option, std::string_view value);
 
-/// The options of a request that are words or numbers, in the order in which they are listed: `remat plan`
-/// has a flag for each, and `remat.plan` a keyword.
+/// The options of a request that are words or numbers, in the order of their listing. Each is a flag of
+/// `remat plan` and a keyword of `remat.plan`.
 std::span<const OptionInfo> request_options();
-/// Throws UsageError, in one line, for a name that is none of them and for a value that the option does not
-/// take.
+/// Throws UsageError for a name that is none of these and for a value that the option does not take.
 void set_option(Request& request, std::string_view name, const std::string& value,
                 const Spelling& spelling = spelled_for_python);
-/// What `set_option` reads again.
+/// The option's value, as text that `set_option` reads back.
 std::string option_of(const Request& request, std::string_view name);
 
-/// Which options go together, decided here and nowhere else. Throws UsageError, in one line that names both
-/// options as `spelling` has them; for a planner that does not exist; for an alignment outside [1, 2^62).
+/// The one place that decides which options go together. Throws UsageError that names two options which do
+/// not, spelled by `spelling`; also for an unknown planner and for an alignment outside [1, 2^62).
 void check_request(const Request& request, const Spelling& spelling = spelled_for_python);
 
-/// A plan's buffers with an offset each.
+/// The buffers of a plan and their offsets.
 struct PackedPlan {
   PlanBuffers buffers;
   LayoutResult layout;
@@ -70,33 +69,32 @@ struct PackedPlan {
   Bytes arena() const { return buffers.resident + layout.arena; }
 };
 
-/// What came of a request. `result` is as from `make_plan`, with what the plan takes by the measure in place
-/// of its peak: optimal and feasible only where that is within the budget. With an executor, status and
-/// bounds are those of the executor alone.
+/// The answer to a request. `result` is as from `make_plan`, but judged by the measure in place of the peak:
+/// optimal and feasible only if `footprint` is within the budget. With an executor, status and bounds are
+/// over the executor's plans alone.
 struct Answer {
   PlanResult result;
-  Bytes takes;                           ///< by the measure, of `result.plan` if there is one
-  std::optional<PackedPlan> packed;      ///< of a plan, with kArena
-  std::optional<AllocatorPeaks> peaks;   ///< of a plan, with kReserved
-  std::optional<ExecutorPlan> executor;  ///< with an executor; `ExecutorPlan::result` is `result`
-  std::optional<PlanResult>
-      full;          ///< with an executor: what any plan can do, found in what is left of limits
-  int measured = 0;  ///< plans that were laid out or run through the allocator
-  /// The smallest budget that is known to work where nobody has to look for it: not with kPeak and no
-  /// executor, for which there is `smallest_known_budget`.
+  Bytes footprint;                            ///< bytes of `result.plan` by the measure, if there is a plan
+  std::optional<PackedPlan> packed;           ///< with kArena, if there is a plan
+  std::optional<AllocatorPeaks> peaks;        ///< with kReserved, if there is a plan
+  std::optional<ExecutorPlan> executor_plan;  ///< with an executor; `ExecutorPlan::result` is `result`
+  std::optional<PlanResult> full;             ///< with an executor: the best full plan, for comparison
+  int measured = 0;                           ///< plans laid out or run through the allocator
+  /// The smallest budget known to work, if the request found one as a by-product. Never set for kPeak without
+  /// an executor: call `smallest_known_budget` there.
   std::optional<Bytes> smallest_known;
 };
 
-/// Checks a request and answers it within limits, which the effort has been applied to. The executor's plan
-/// gets half of them, and the full plan beside it starts from that one. With a store, planners that improve
-/// on plans start from those known there, and it learns the plan found: not with a host, whose copies no
-/// store knows, nor with a work limit, which asks for the same plan whatever came before, nor with another
-/// measure or an executor. Throws as `check_request`, `make_plan`, `make_arena_plan`, `make_reserved_plan`
-/// and `make_executor_plan` do.
+/// Checks a request and answers it within `limits`, to which its effort has been applied. The executor's plan
+/// gets half of them, and the full plan starts from it. With a store, planners that improve plans start from
+/// those stored, and the plan found is added. The store is not used with a host (it holds no copies), with a
+/// work limit (plans must not depend on earlier calls), with a measure other than kPeak, or with an executor.
+/// Throws as `check_request`, `make_plan`, `make_arena_plan`, `make_reserved_plan` and `make_executor_plan`
+/// do.
 Answer answer(const Request& request, Limits& limits, PlanStore* store = nullptr);
 
-/// The plan of an answer for a file. What was asked is in it where a file can say how to ask it again: not
-/// for budgets on other measures than the peak, nor for executors.
+/// The record of a plan for a file. It holds the request only where the file format can express it: not for
+/// measures other than kPeak, nor for executors.
 PlanRecord make_record(const Request& request, const PlanResult& result);
 
 }  // namespace REMAT_API remat

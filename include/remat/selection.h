@@ -1,5 +1,5 @@
-// Which of many things to keep in memory, each for a stretch of time and for a gain: for executors that take
-// a set of saved results and no order. And one way to run for each of several parts that share a memory.
+// Two optimisation problems of executors: which items to keep in memory, each with a gain and live ranges (a
+// knapsack over time); and one choice for each of several parts that share memory.
 #pragma once
 
 #include <optional>
@@ -17,44 +17,43 @@ struct Stretch {
   Bytes bytes;
 };
 
-/// What may be selected.
+/// An item that may be selected.
 ///
-///   room |~~~~~\__________/~~~~~~   of each moment: the budget less what is there anyway
+///   room |~~~~~\__________/~~~~~~   of each moment: the budget less fixed memory
 ///        |     [--- a ---]
 ///        |  [------- b -------]     a and b together must stay below it
 ///        +------------------------ moments
 struct Selectable {
-  Duration gain;                   ///< time that selecting it saves; below 0: it costs, and others need it
-  std::vector<Stretch> lives;      ///< what it takes; it may be away in between
-  std::vector<int> excludes = {};  ///< that cannot be selected beside it
-  std::vector<int> needs = {};     ///< that must be selected too
+  Duration gain;                   ///< time saved; negative: a cost, which others may need
+  std::vector<Stretch> lives;      ///< bytes over its live ranges
+  std::vector<int> excludes = {};  ///< items that cannot be selected together with it
+  std::vector<int> needs = {};     ///< items that must be selected with it
 };
 
 struct SelectionProblem {
-  std::vector<Bytes> room;  ///< of each moment; below 0: nothing can be selected that is there then
+  std::vector<Bytes> room;  ///< of each moment; negative: no item alive then can be selected
   std::vector<Selectable> items;
 };
 
 struct Selection {
-  std::vector<int> items;  ///< what is selected, rising; it keeps all rows of the problem
+  std::vector<int> items;  ///< selected items, ascending; feasible
   Duration gain;           ///< of all of them
-  Duration bound;          ///< no selection gains more
+  Duration bound;          ///< upper bound on the gain of any selection
   std::optional<StoppedBy> stopped_by;
 };
 
-/// The selection with the greatest gain: a knapsack over time, as an integer program of HiGHS, beside a
-/// greedy one by gain for byte and moment, which is what is left where a limit is reached. Throws UsageError
+/// The selection with the greatest gain: a knapsack over time, as an integer program of HiGHS, with a greedy
+/// one by gain per byte and moment as the start and as the answer when a limit is reached. Throws UsageError
 /// for stretches and items out of range.
 Selection select_within(const SelectionProblem& problem, Limits& limits);
 
 /// A way to run a part.
 struct SplitChoice {
   Duration cost;
-  std::vector<Bytes> bytes;  ///< that it takes of each moment's room
+  std::vector<Bytes> bytes;  ///< needed at each moment
 };
 
-/// Parts that share the room of several moments: a moment may be the highest step of one of them, which
-/// others hold something beside.
+/// Parts that share the room of several moments, such as the peak steps of each part.
 struct SplitProblem {
   std::vector<Bytes> room;
   std::vector<std::vector<SplitChoice>> parts;  ///< the choices of each
@@ -63,14 +62,13 @@ struct SplitProblem {
 struct Split {
   std::vector<int> choices;  ///< of each part; empty: none found
   Duration cost;             ///< of all of them
-  Duration bound;            ///< nothing within the room costs less
-  bool proved = false;       ///< nothing costs less, or nothing is within the room
+  Duration bound;            ///< lower bound on the cost of any split
+  bool proved = false;       ///< no split costs less, or none fits the room
 };
 
-/// One choice for each part within the room of all moments, at the least cost: where choices are dense, the
-/// price for a byte is the same in all parts. A multiple-choice knapsack of several rows, as an integer
-/// program of HiGHS. Throws UsageError for choices that do not name each moment, and in a build without
-/// HiGHS.
+/// One choice for each part within the room of all moments, at the least cost: a multiple-choice knapsack
+/// with several rows, as an integer program of HiGHS. Throws UsageError for choices without bytes for every
+/// moment, and in a build without HiGHS.
 Split split_within(const SplitProblem& problem, Limits& limits);
 
 }  // namespace REMAT_API remat

@@ -1,4 +1,4 @@
-// Plans that are already known for a graph, so that nobody pays twice and more memory is never slower.
+// Known plans of each graph, so that work is not repeated and more memory is never slower.
 #pragma once
 
 #include <map>
@@ -15,15 +15,14 @@
 
 namespace REMAT_API remat {
 
-/// For each graph (by hash) and order mode the plans that no other known plan beats in both peak and
-/// duration. A graph that is new begins with plans of the one used last that differs from it in sizes and
-/// durations alone, as when a step is measured again. Bounded: the graph that was used longest ago goes
-/// first. Safe to use from several threads.
+/// For each graph (by hash) and order mode, the Pareto-optimal known plans in peak and duration. A new graph
+/// starts with plans of the last used one that differs only in sizes and durations, as when a step is
+/// measured again. Bounded: the least recently used graph is dropped first. Safe to use from several threads.
 class PlanStore {
  public:
   static constexpr std::size_t kMaxGraphs = 8;
-  static constexpr std::size_t kMaxPlans = 256;  ///< a graph and order
-  static constexpr std::size_t kMaxTaken = 16;   ///< from a graph with other sizes and durations
+  static constexpr std::size_t kMaxPlans = 256;  ///< per graph and order
+  static constexpr std::size_t kMaxTaken = 16;   ///< plans taken from a graph of the same structure
 
   struct Entry {
     Simulation cost;
@@ -34,16 +33,16 @@ class PlanStore {
   void add(const Graph& graph, OrderMode order, const Plan& plan);
   /// The fastest known plan within the budget, or nothing.
   std::optional<Plan> best(const Graph& graph, OrderMode order, Bytes budget);
-  /// What a planner may want to start from: the fastest known plan within the budget and the one that is
-  /// over it by least; fewer where they do not exist.
+  /// Plans to start from: the fastest one within the budget and the one that exceeds it by least, as far as
+  /// they exist.
   std::vector<Plan> around(const Graph& graph, OrderMode order, Bytes budget);
-  /// All that are kept, by falling peak and rising duration.
+  /// All stored plans, by falling peak and rising duration.
   std::vector<Entry> all(const Graph& graph, OrderMode order);
 
  private:
   struct Known {
     std::uint64_t used = 0;
-    std::string structure;       ///< hash of all but sizes and durations
+    std::string structure;       ///< `structure_hash` of the graph
     std::vector<Entry> by_peak;  ///< falling peak, rising duration
   };
   Known* find(const Graph& graph, OrderMode order);
@@ -56,8 +55,8 @@ class PlanStore {
   std::map<std::pair<std::string, OrderMode>, Known> graphs_;
 };
 
-/// `make_plan` from the plans that the store knows around the budget; the store learns the plan found. So
-/// more memory is never slower, whatever is asked in which order.
+/// `make_plan` started from the stored plans around the budget; adds the plan found. So more memory is never
+/// slower, in whatever sequence budgets are requested.
 PlanResult make_plan_from(PlanStore& store, const Problem& problem, std::string_view planner,
                           const PlanOptions& options, Limits& limits);
 

@@ -1,4 +1,4 @@
-// The whole curve of overhead against memory, from one run.
+// The curve of overhead against memory, in one run.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,12 @@ struct SweepOptions {
   OrderMode order = OrderMode::kFixed;
   int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak
   PlanOptions plan;
-  std::optional<Host> host = std::nullopt;  ///< that plans may copy values to
-  /// Budgets that are points too, each with one on either side: so much more and so much less memory.
+  std::optional<Host> host = std::nullopt;  ///< plans may copy values to it
+  /// Further budgets; each also gets a point `SweepResult::apart` above and below it.
   std::vector<Bytes> around = {};
 };
 
-/// The best plan known at one budget, and the best bound.
+/// The best known plan at one budget, and the best bound.
 struct SweepPoint {
   Bytes budget;
   PlanResult result;
@@ -34,20 +34,19 @@ struct SweepPoint {
 struct SweepResult {
   std::vector<SweepPoint> points;  ///< falling budget; overhead never falls along it
   Bytes keep_all_peak;
-  PeakBound peak_bound;  ///< no plan goes below
+  PeakBound peak_bound;  ///< lower bound on the peak of every plan
   Bytes smallest_peak;   ///< of any plan found
-  Bytes apart;           ///< of the points on either side of those that were asked for
+  Bytes apart;           ///< distance of the points on either side of `SweepOptions::around`
   std::optional<StoppedBy> stopped_by;
   double seconds = 0;
 };
 
-/// Plans at every budget with one store: a plan found at one budget is a start at every other and counts at
-/// every larger one, so that more memory is never slower. The knee is the point farthest below the chord
-/// from the first to the last point, both axes scaled to [0, 1]. With a limit reached the points that are
-/// known so far come back. With a host the budgets go down to the floor of the ops, those that no plan was
-/// found for are left out, and the store, which knows no plans with copies, is not asked. Throws UsageError
-/// for a planner that does not support the graph, and for fewer points than kLeastPoints or more than
-/// kMostPoints.
+/// Plans at every budget with one store: a plan found at one budget is a start at all others and is valid at
+/// every larger one, so that more memory is never slower. The knee is the point farthest below the chord from
+/// the first to the last point, both axes scaled to [0, 1]. When a limit is reached, returns the points known
+/// so far. With a host, budgets go down to the floor of the ops, budgets without a plan are left out, and the
+/// store, which holds no plans with copies, is not used. Throws UsageError for a planner that does not
+/// support the graph, and for fewer points than kLeastPoints or more than kMostPoints.
 SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store);
 
 }  // namespace REMAT_API remat

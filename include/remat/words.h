@@ -1,4 +1,4 @@
-// Words that are not known, and what was probably meant.
+// Messages for unknown words, with the word that was probably meant.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 namespace REMAT_API remat {
 
 /// The known word that takes the fewest changes from `word`: a letter changed, left out, added, or swapped
-/// with its neighbour. Case does not count, nor `-` for `_`. Nothing where more than a third of the letters
-/// would change; of equals the first. A word that a single known one begins with is that one.
+/// with its neighbour. Case does not count, nor `-` for `_`. Nothing if more than a third of the letters
+/// would change; of equally near words, the first. A prefix of a single known word counts as that word.
 std::optional<std::string> nearest_word(std::string_view word, const std::vector<std::string>& known);
 
 /// ": did you mean 'auto'?", or nothing where no known word is near.

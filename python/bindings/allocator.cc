@@ -44,15 +44,15 @@ void bind_peaks(nb::module_& m) {
     return [which](const AllocatorPeaks& p) { return (p.*which).count(); };
   };
   nb::class_<AllocatorPeaks>(m, "AllocatorPeaks",
-                             "The most bytes that a plan takes of a device, its graph's inputs included.")
+                             "Peaks of a plan's device memory under an allocator, graph inputs included.")
       .def_prop_ro("requested", bytes(&AllocatorPeaks::requested),
-                   "As its values and workspaces ask for them.")
+                   "Peak of the requested bytes, before rounding.")
       .def_prop_ro("allocated", bytes(&AllocatorPeaks::allocated), "In blocks that are in use.")
       .def_prop_ro("reserved", bytes(&AllocatorPeaks::reserved),
                    "Taken from the device, the cache included: what must fit.")
-      .def_ro("steps", &AllocatorPeaks::steps, "How often the plan was run, one run after the other.")
+      .def_ro("steps", &AllocatorPeaks::steps, "How many times the plan was run in sequence.")
       .def_ro("is_steady", &AllocatorPeaks::is_steady,
-              "The last run took nothing new: neither would another.")
+              "The last run reserved no further memory, so that no later run will.")
       .def(
           "__eq__", [](const AllocatorPeaks& a, const AllocatorPeaks& b) { return a == b; },
           nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
@@ -65,13 +65,14 @@ void bind_peaks(nb::module_& m) {
         return "<remat.AllocatorPeaks: " + exact_bytes(p.allocated) + " allocated, " +
                exact_bytes(p.reserved) + " reserved>";
       });
-  m.def(
-      "simulate_allocator", simulated, nb::arg("graph"), nb::arg("plan"), nb::arg("allocator") = "cuda",
-      nb::kw_only(), nb::arg("most_steps") = 20,
-      "What PyTorch's caching allocator (as of :class:`CachingAllocator`) takes of a device without end "
-      "while\n"
-      "a plan runs again and again, as a training step does, until a run takes nothing new, or `most_steps`\n"
-      "times: docs/allocator.md. Raises PlanError for a broken rule, UsageError for an unknown allocator.");
+  m.def("simulate_allocator", simulated, nb::arg("graph"), nb::arg("plan"), nb::arg("allocator") = "cuda",
+        nb::kw_only(), nb::arg("most_steps") = 20,
+        "Memory that PyTorch's caching allocator (see :class:`CachingAllocator`) takes from a device "
+        "of unlimited size\n"
+        "while a plan runs repeatedly, like a training step, until a run reserves nothing new, or "
+        "`most_steps`\n"
+        "times: docs/allocator.md. Raises PlanError for a broken rule, UsageError for an unknown "
+        "allocator.");
 }
 
 }  // namespace
@@ -94,15 +95,20 @@ void bind_allocator(nb::module_& m) {
   using Stats = AllocatorStats;
   nb::class_<CachingAllocator>(
       m, "CachingAllocator",
-      "PyTorch's caching allocator of a CUDA device, simulated: what requests take from the device. All\n"
-      "amounts are bytes. The rules, and what is left out: docs/allocator.md.\n\n"
+      "Simulates PyTorch's caching allocator of a CUDA device. All amounts are bytes. The rules, and "
+      "the\n"
+      "omissions: docs/allocator.md.\n"
+      "\n"
       "Args:\n"
-      "    allocator: \"cuda\", \"cuda-expandable\" (expandable segments) or \"exact\" (no blocks, no\n"
-      "        cache); the first two may go on as PYTORCH_CUDA_ALLOC_CONF does:\n"
+      "    allocator: \"cuda\", \"cuda-expandable\" (expandable segments) or \"exact\" (no blocks, "
+      "no\n"
+      "        cache); the first two may be followed by options in the syntax of "
+      "PYTORCH_CUDA_ALLOC_CONF:\n"
       "        \"cuda:max_split_size_mb:200\".\n"
-      "    capacity: what the device holds, bytes or \"80GiB\"; None: without end.\n\n"
+      "    capacity: device memory, bytes or \"80GiB\"; None: unlimited.\n"
+      "\n"
       "Raises:\n"
-      "    UsageError: an allocator or option that is not known.\n"
+      "    UsageError: an unknown allocator or option.\n"
       "    BudgetError: a capacity that is not a positive amount of bytes.")
       .def(
           "__init__",
@@ -111,29 +117,29 @@ void bind_allocator(nb::module_& m) {
           },
           nb::arg("allocator") = "cuda", nb::arg("capacity").none() = nb::none(),
           nb::sig("def __init__(self, allocator: str = \"cuda\", capacity: int | str | None = None) -> None"))
-      .def(
-          "allocate", allocate, nb::arg("size"), nb::arg("stream") = 0,
-          nb::arg("segment").none() = nb::none(),
-          nb::sig("def allocate(self, size: int, stream: int = 0, segment: int | None = None) -> int"),
-          "The address of a new block for `size` bytes; 0 for none. Blocks that were freed serve only their\n"
-          "own stream. Where a segment is new and not expandable it begins at the address `segment`, if "
-          "that\n"
-          "is given and free: addresses decide between blocks of equal size. Raises MemoryError where the\n"
-          "device has no room, even with all cached memory given back.")
+      .def("allocate", allocate, nb::arg("size"), nb::arg("stream") = 0,
+           nb::arg("segment").none() = nb::none(),
+           nb::sig("def allocate(self, size: int, stream: int = 0, segment: int | None = None) -> int"),
+           "The address of a new block for `size` bytes; 0 for none. Freed blocks serve only their\n"
+           "own stream. A new segment that is not expandable begins at the address `segment`, if given "
+           "and\n"
+           "free: addresses decide between blocks of equal size. Raises MemoryError if the device has no\n"
+           "room, even after all cached memory is released.")
       .def("free", &CachingAllocator::free, nb::arg("address"),
-           "Gives a block back to the cache, at once. Raises UsageError where none in use begins there.")
+           "Frees a block at once, into the cache. Raises UsageError if no block in use begins at "
+           "`address`.")
       .def("empty_cache", &CachingAllocator::empty_cache,
-           "Gives back to the device what shares no segment (no mapped page) with a block in use.")
-      .def("reset_peaks", &CachingAllocator::reset_peaks, "Peaks from here on.")
+           "Releases the cached segments (mapped pages) without a block in use to the device.")
+      .def("reset_peaks", &CachingAllocator::reset_peaks, "Restarts the peaks from the current amounts.")
       .def(
           "size_of",
           [](const CachingAllocator& a, Address address) { return a.block_at(address).size.count(); },
-          nb::arg("address"), "The size of the block in use that begins there. Raises UsageError.")
+          nb::arg("address"), "The size of the block in use at `address`. Raises UsageError.")
       .def(
           "segment_of",
           [](const CachingAllocator& a, Address address) { return a.block_at(address).segment; },
           nb::arg("address"),
-          "Where the segment of the block in use that begins there begins. Raises UsageError.")
+          "First address of the segment with the block in use at `address`. Raises UsageError.")
       .def(
           "blocks",
           [](const CachingAllocator& a) {
@@ -151,8 +157,8 @@ void bind_allocator(nb::module_& m) {
           "As it was asked for.")
       .def_prop_ro(
           "capacity", [](const CachingAllocator& a) { return count_of(a.capacity()); },
-          "What the device holds; None: without end.")
-      .def_prop_ro("requested", bytes(&Stats::requested), "As asked, of what is in use.")
+          "Bytes of the device; None: unlimited.")
+      .def_prop_ro("requested", bytes(&Stats::requested), "Requested bytes of the blocks in use.")
       .def_prop_ro("requested_peak", bytes(&Stats::requested_peak))
       .def_prop_ro("allocated", bytes(&Stats::allocated), "In blocks that are in use.")
       .def_prop_ro("allocated_peak", bytes(&Stats::allocated_peak))
@@ -160,10 +166,10 @@ void bind_allocator(nb::module_& m) {
       .def_prop_ro("reserved_peak", bytes(&Stats::reserved_peak))
       .def_prop_ro("allocations", count(&Stats::allocations), "Blocks in use.")
       .def_prop_ro("segments", count(&Stats::segments),
-                   "Held now; an expandable one counts once, whatever it has mapped.")
+                   "Current number of segments; an expandable one counts once.")
       .def_prop_ro("retries", count(&Stats::retries),
-                   "How often all cached memory was given back to make room.")
-      .def_prop_ro("failures", count(&Stats::failures), "Requests that had no room even so.")
+                   "How many times all cached memory was released to make room.")
+      .def_prop_ro("failures", count(&Stats::failures), "Requests that failed nevertheless.")
       .def("__repr__", [](const CachingAllocator& a) {
         const Stats& now = a.stats();
         return "<remat.CachingAllocator: " + to_string(a.config()) + ", " + exact_bytes(now.allocated) +

@@ -1,4 +1,4 @@
-// What the binding files share: one bind function a domain, and the Python-facing wrappers.
+// Declarations that the binding files share: one bind function per domain, and the wrappers seen from Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -53,13 +53,13 @@ std::optional<std::int64_t> count_of(std::optional<Quantity<Tag>> amount) {
   return amount ? std::optional(amount->count()) : std::nullopt;
 }
 
-/// `remat.Plan`: what a plan file says. Steps are op indices, valid for the graph with `graph_hash` unless
-/// the plan was loaded and not checked yet.
+/// `remat.Plan`: the contents of a plan file. Steps are op indices, valid for the graph with `graph_hash`
+/// unless the plan was loaded and not checked yet.
 struct BoundPlan {
   PlanRecord record;
 };
 
-/// `remat.Layout`: what a layout file says.
+/// `remat.Layout`: the contents of a layout file.
 struct BoundLayout {
   LayoutRecord record;
 };
@@ -67,15 +67,15 @@ struct BoundLayout {
 /// `remat.Simulation`: the cost of a sequence of steps, by the reference simulator.
 struct BoundSimulation {
   Simulation cost;
-  bool is_timed = true;  ///< false: it has copies, and nobody says how fast they are
+  bool is_timed = true;  ///< false: it has copies, and no host to time them
   double overhead = 0;
   std::int64_t recomputed_ops = 0;
   std::vector<std::int64_t> memory;
   std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> overwrites;
 };
 
-/// The readers of Python objects throw InputError "WHAT: found ... instead of ..." as the JSON reader does.
-/// An integer is an int, a numpy integer and whatever else has __index__, but no bool.
+/// Readers of Python objects throw InputError "WHAT: found ... instead of ..." as the JSON reader does.
+/// Integers are int, numpy integers and other objects with __index__, except bool.
 std::int64_t to_integer(nb::handle object, const std::string& what);
 /// Integers of a list, tuple or array.
 std::vector<std::int64_t> to_integers(nb::handle object, const std::string& what);
@@ -88,11 +88,10 @@ std::size_t choose(const std::string& word, std::initializer_list<std::string_vi
 nb::iterator items_of(nb::handle object, const std::string& what, const char* expected = "an array");
 
 OrderMode parse_order(const std::string& text);
-/// A budget as Python gives it: bytes, "6GiB", "75%" or None; floor: as for `parse_budget`. Throws
-/// BudgetFault.
+/// A budget from Python: bytes, "6GiB", "75%" or None; `floor` as for `parse_budget`. Throws BudgetFault.
 std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak, Bytes floor);
 
-/// What is given as `host`: a Host, a bandwidth both ways, or None. Throws GraphFault where the graph's time
+/// The argument `host`: a Host, one bandwidth for both ways, or None. Throws GraphFault if the graph's time
 /// unit cannot time copies.
 std::optional<Host> host_of(nb::handle object, const Graph& graph);
 /// (value, "out" or "in", issue, wait) for each copy, from Python and back.
@@ -100,8 +99,8 @@ std::vector<Copy> copies_of(nb::handle object);
 std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> tuples_of(
     const std::vector<Copy>& copies);
 
-/// Steps and copies of the record as a plan, in an order and within a budget if one is given. Throws
-/// PlanFault where they break a rule.
+/// Steps and copies of the record as a plan, valid in `order` and within the budget if one is given. Throws
+/// PlanFault if they break a rule.
 Plan checked_plan(const Graph& graph, const PlanRecord& record, OrderMode order,
                   std::optional<Bytes> budget = std::nullopt);
 nb::dict dict_of(const Counters& counters);

@@ -1,4 +1,4 @@
-// What remat.compare asks: which planners there are, and what each makes of a problem by itself.
+// For remat.compare: the list of planners, and the plan of each one alone.
 #include "bindings.h"
 #include "effort.h"
 #include "planning.h"
@@ -6,7 +6,7 @@
 namespace remat::python {
 namespace {
 
-/// What the planner makes of it, whatever this process knows of the graph.
+/// The planner's own plan, without the plan store of this process.
 BoundResult plan_alone(const Question& question, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
   return plan_by_name(with_effort(question, planner, effort), progress,
@@ -41,12 +41,12 @@ nb::object end_of(const OptionInfo& option, bool is_high) {
 }
 
 void bind_options(nb::module_& m) {
-  nb::class_<OptionInfo>(m, "OptionInfo", "An option of a planner, as `options` of `plan` takes it.")
+  nb::class_<OptionInfo>(m, "OptionInfo", "An option of a planner, for `options` of `plan`.")
       .def_ro("name", &OptionInfo::name)
       .def_prop_ro(
           "type", [](const OptionInfo& option) { return std::string(to_string(option.type)); },
           "\"integer\", \"number\", \"flag\", \"choice\" or \"text\".")
-      .def_ro("default", &OptionInfo::default_value, "As it would be given, as text.")
+      .def_ro("default", &OptionInfo::default_value, "The default value, as text.")
       .def_prop_ro(
           "low", [](const OptionInfo& option) { return end_of(option, false); },
           nb::sig("def low(self) -> int | float | None"), "The smallest number; None for other types.")
@@ -54,9 +54,9 @@ void bind_options(nb::module_& m) {
           "high", [](const OptionInfo& option) { return end_of(option, true); },
           nb::sig("def high(self) -> int | float | None"), "The largest number; None for other types.")
       .def_prop_ro("values", values_of,
-                   "What it takes: \"[0, 1]\", \"on, off\", or the choices; empty for any text.")
-      .def_ro("choices", &OptionInfo::choices, "What a choice may be; empty for other types.")
-      .def_ro("unit", &OptionInfo::unit, "Empty for a pure number.")
+                   "Valid values: \"[0, 1]\", \"on, off\", or the choices; empty for any text.")
+      .def_ro("choices", &OptionInfo::choices, "The values of a choice; empty for other types.")
+      .def_ro("unit", &OptionInfo::unit, "Unit of the value; empty for a pure number.")
       .def_ro("description", &OptionInfo::description)
       .def("__repr__", [](const OptionInfo& option) {
         return nb::str("<remat.OptionInfo {}: {}>").format(option.name, option.description);
@@ -68,10 +68,11 @@ void bind_planners(nb::module_& m) {
       .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
       .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
       .def_prop_ro(
-          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
+          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); },
+          "The planner's guarantee.")
       .def_prop_ro(
           "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
-      .def_ro("options", &PlannerInfo::options, "What `options` of `plan` may hold for it.")
+      .def_ro("options", &PlannerInfo::options, "The planner's options, for `options` of `plan`.")
       .def("__repr__", [](const PlannerInfo& p) {
         return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
       });
@@ -81,7 +82,7 @@ void bind_planners(nb::module_& m) {
         std::vector<PlannerInfo> all(planners().begin(), planners().end());
         return all;
       },
-      "All planners: those that `auto` runs first, then those that are there for comparison.");
+      "All planners: first those that `auto` runs, then the baselines.");
 }
 
 }  // namespace
@@ -94,16 +95,17 @@ void bind_comparing(nb::module_& m) {
         nb::sig("def plan_alone(question: Question, planner: str, effort: Effort, progress: "
                 "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
                 ") -> PlanResult"),
-        "A plan that owes nothing to what this process knows; see remat.compare.");
+        "Plans without the plans that this process already knows; see remat.compare.");
   m.def("judge", judge, nb::arg("question"), nb::arg("name"), nb::arg("plan"), nb::arg("effort"),
         nb::sig("def judge(question: Question, name: str, plan: Plan, effort: Effort) -> PlanResult"),
-        "A plan of another program as a result of a planner with that name; see remat.compare.");
+        "Makes a plan of another program the result of a planner of that name; see remat.compare.");
   m.def(
       "unsupported",
       [](const Question& question, const std::string& planner) {
         return find_planner(planner).supports(question.request.problem);
       },
-      nb::arg("question"), nb::arg("planner"), "Why a planner does not support a problem, or None.");
+      nb::arg("question"), nb::arg("planner"),
+      "The reason why a planner does not support a problem, or None.");
 }
 
 }  // namespace remat::python

@@ -1,4 +1,4 @@
-// Python objects to integers, texts, budgets: strict, with messages that show what was given.
+// Strict conversions of Python objects to integers, texts and budgets; messages show the value given.
 #include <array>
 #include <cstdio>
 
@@ -89,7 +89,7 @@ std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference, Byt
 }
 
 void warn(const std::vector<std::string>& lines) {
-  constexpr int kAboveWrapper = 2;  // whoever called the Python function that calls the core
+  constexpr int kAboveWrapper = 2;  // the caller of the Python function that calls the core
   for (const std::string& line : lines) {
     if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), kAboveWrapper) < 0) throw nb::python_error();
   }

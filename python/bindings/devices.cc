@@ -29,7 +29,7 @@ void bind_devices(nb::module_& m) {
       .def("__repr__", [](const Device& d) { return "<remat.Device: " + d.name + ">"; });
   m.def(
       "devices", [] { return std::vector<Device>(devices().begin(), devices().end()); },
-      "The devices that are known by name.");
+      "The predefined devices.");
   m.def(
       "parse_device", [](const std::string& text) { return parse_device(text); }, nb::arg("text"),
       "A device by name, or of \"flops=19.5e12,bandwidth=2e12,launch=4e-6\" (launch may be left out). "

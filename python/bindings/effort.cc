@@ -64,7 +64,7 @@ PlanStore& plan_store() {
 }
 
 void bind_effort(nb::module_& m) {
-  nb::class_<Effort>(m, "Effort", "How long and how hard a planner may work; see remat.planning.Effort.")
+  nb::class_<Effort>(m, "Effort", "A planner's limits; see remat.planning.Effort.")
       .def(
           "__init__",
           [](Effort* self, nb::handle time_limit, nb::handle work_limit,

@@ -1,4 +1,4 @@
-// The plans that this process knows, and options as Python gives them.
+// The plan store of this process, and options given from Python.
 #pragma once
 
 #include "bindings.h"
@@ -7,10 +7,10 @@
 
 namespace remat::python {
 
-/// Options reach the core as text, as on the command line.
+/// The text of an option's value, as on the command line: the core parses both alike.
 std::string option_text(nb::handle value);
 
-/// One for the process.
+/// The one store of this process.
 PlanStore& plan_store();
 
 }  // namespace remat::python

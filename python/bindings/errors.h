@@ -1,4 +1,4 @@
-// The Python errors, each thrown here as a C++ exception of its own.
+// C++ exceptions, one for each Python error of Remat.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace remat::python {
 
-/// remat.GraphError: the graph, or its file, is not one.
+/// remat.GraphError: the graph or its file is invalid.
 struct GraphFault : InputError {
   using InputError::InputError;
 };
-/// remat.PlanError: the plan, or its file, breaks a rule. `rule` is empty where no rule of the model did.
+/// remat.PlanError: the plan or its file is invalid. `rule` is empty if no rule of the model is broken.
 struct PlanFault : InputError {
   explicit PlanFault(const std::string& message) : InputError(message) {}
   explicit PlanFault(const Violation& violation)
@@ -34,7 +34,7 @@ struct NoPlanFault : std::runtime_error {
   Bytes floor, smallest_known;
 };
 
-/// Calls `fn` and turns the core's InputError, but no error that is more than that, into `Fault`.
+/// Calls `fn` and turns an InputError of the core, but none of its subclasses, into `Fault`.
 template <class Fault, class Fn>
 decltype(auto) with_fault(Fn&& fn) {
   try {

@@ -44,8 +44,8 @@ void bind_files(nb::module_& m) {
         "file, line and column; warnings come as UserWarning.");
   m.def("load_plan", load_plan_file, nb::arg("path"),
         nb::sig("def load_plan(path: str | os.PathLike[str]) -> Plan"),
-        "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises "
-        "PlanError.");
+        "Reads a `remat.plan` file. Its statements are not checked against a graph: see `check`. "
+        "Raises PlanError.");
   m.def("parse_bytes", parse_bytes, nb::arg("budget"), nb::arg("keep_all_peak") = nb::none(),
         nb::arg("floor") = nb::none(),
         nb::sig("def parse_bytes(budget: int | str, keep_all_peak: int | None = None, floor: int | None = "
@@ -55,15 +55,15 @@ void bind_files(nb::module_& m) {
         "BudgetError.");
   m.def(
       "parse_gap", [](const std::string& text) { return parse_gap(text); }, nb::arg("gap"),
-      "\"0.1%\" as a share. Raises UsageError.");
+      "Parses a share such as \"0.1%\". Raises UsageError.");
   m.def(
       "describe_budget",
       [](const std::string& asked, std::int64_t bytes) { return describe_budget(asked, Bytes(bytes)); },
       nb::arg("asked"), nb::arg("bytes"),
-      "A budget for people: as it was asked for, if that was a share, and in bytes.");
+      "A budget in readable form: the requested share, if it was one, and bytes.");
   m.def(
       "format_bytes", [](std::int64_t bytes) { return format_bytes(Bytes(bytes)); }, nb::arg("bytes"),
-      "An amount of memory for people, with three digits: \"3.56 GiB\".");
+      "An amount of memory in readable form, with three digits: \"3.56 GiB\".");
 }
 
 }  // namespace remat::python

@@ -9,7 +9,7 @@
 namespace remat::python {
 namespace {
 
-/// Settings by name, each taken once; what is left over is an error.
+/// Settings by name, each taken once; unknown ones are an error.
 class Settings {
  public:
   Settings(std::string kind, nb::dict given) : kind_(std::move(kind)) {
@@ -41,7 +41,7 @@ class Settings {
   void take(const std::string& name, std::string& into) {
     take(name, [&](nb::handle value, const std::string& what) { into = to_text(value, what); });
   }
-  /// One of `words`, which stand for 0, 1, ...
+  /// One of `words`, as its index.
   template <class Choice>
   void take(const std::string& name, Choice& into, std::initializer_list<std::string_view> words) {
     take(name, [&](nb::handle value, const std::string& what) {

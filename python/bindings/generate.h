@@ -1,4 +1,4 @@
-// Models by name, as Python asks for them.
+// Settings of models by name, from Python.
 #pragma once
 
 #include "bindings.h"
@@ -6,7 +6,7 @@
 
 namespace remat::python {
 
-/// Settings as on the command line, with `_` for `-`. Throws UsageError naming those that the model has.
+/// Settings as on the command line, with `_` for `-`. Throws UsageError that names the model's settings.
 TrainingOptions training_options(const std::string& model, nb::dict settings);
 
 }  // namespace remat::python

@@ -60,15 +60,17 @@ void bind_sizes(nb::class_<Graph>& graph) {
           "Duration of running every op once.")
       .def_prop_ro(
           "keep_all_peak", [](const Graph& g) { return keep_all_peak(g).count(); },
-          "Peak, in bytes, of running every op once in the graph's order: what budgets in percent refer\n"
-          "to. Simulated on each access, linear in the graph.")
+          "Peak, in bytes, of running every op once in the graph's order; budgets in percent refer to "
+          "it.\n"
+          " Simulated on each access, linear in the graph.")
       .def_prop_ro(
           "floor", [](const Graph& g) { return floor_bound(g).peak.count(); },
-          "Bytes that no plan can go below: the most that one op, or all kept outputs, need at once.\n"
+          "Lower bound on every plan's peak in bytes: the most that one op, or all kept outputs, need at "
+          "once.\n"
           "Computed on each access, linear in the graph.")
       .def_prop_ro(
           "hash", [](const Graph& g) { return graph_hash(g); },
-          "Hex digits over everything that a plan depends on; names do not count.");
+          "Hash of everything that a plan depends on, in hex digits; names do not count.");
 }
 
 void bind_columns(nb::class_<Graph>& graph) {
@@ -212,11 +214,11 @@ void bind_graph(nb::module_& m) {
   graph.def("__repr__", repr_of_graph)
       .def(
           "_repr_html_", [](const Graph& g) { return notebook_html(g); },
-          "For notebooks: sizes, and memory by step when everything is kept.")
+          "For notebooks: sizes, and the keep-all plan's memory by step.")
       .def(
           "save", [](const Graph& g, const std::filesystem::path& path) { save_graph(g, path); },
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.graph` file: the whole file, or nothing. Raises RematError.")
+          "Writes a `remat.graph` file atomically. Raises RematError.")
       .def(
           "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))

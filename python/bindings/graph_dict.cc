@@ -12,7 +12,7 @@ namespace {
 class UnknownKeys {
  public:
   void add(const std::string& key) { keys_.insert(key); }
-  /// depth: 1 for who called this module, 2 where Python's own wrapper did.
+  /// `depth` of the caller: 1, or 2 behind a Python wrapper.
   void warn(int depth) const {
     if (keys_.empty()) return;
     const std::string text = "graph: ignored unknown keys: " + listed({keys_.begin(), keys_.end()});
@@ -211,11 +211,11 @@ void bind_graph_dict(nb::class_<Graph>& graph) {
                    "inputs: collections.abc.Iterable[int] = (), outputs: collections.abc.Iterable[int] = (), "
                    "name: str = '', "
                    "time_unit: str = 'ns') -> None"),
-           "`values`: bytes of each value, as integers, as a numpy integer array, or as dicts with `bytes` "
-           "and\n"
+           "`values`: bytes of each value, as integers, as a numpy integer array, or as dicts with "
+           "`bytes` and\n"
            "`name`. `ops`: in topological order, as Op or as dicts with the keys of the file format. "
            "`inputs`,\n"
-           "`outputs`: value indices. Raises GraphError naming op and value, and both numbers where two "
+           "`outputs`: value indices. Raises GraphError naming the op, the value and any two numbers that "
            "disagree.")
       .def_static(
           "from_dict", from_dict, nb::arg("graph"),

@@ -14,7 +14,7 @@ using hiremate::Option;
 using hiremate::Partition;
 using hiremate::TrainingGraph;
 
-/// A Python object that C++ threads let go of.
+/// A Python object that a C++ thread may release; takes the GIL for it.
 std::shared_ptr<nb::object> shared_object(nb::handle object) {
   return {new nb::object(nb::borrow(object)), [](nb::object* held) {
             const nb::gil_scoped_acquire gil;
@@ -115,8 +115,7 @@ class PythonPartitioner final : public hiremate::Partitioner {
   std::shared_ptr<nb::object> partition_;
 };
 
-/// A name of a solver of the framework or a planner, or (name, applicable, options) as remat/hiremate.py
-/// hands them over.
+/// Solvers by name (of the framework or a planner), or as (name, applicable, options) from remat/hiremate.py.
 std::vector<std::shared_ptr<const hiremate::LevelSolver>> solvers_of(nb::list list,
                                                                      const hiremate::Settings& settings) {
   std::vector<std::shared_ptr<const hiremate::LevelSolver>> solvers;

@@ -1,4 +1,4 @@
-// remat.Host: memory beside the device's, and copies as Python gives them.
+// remat.Host: host memory and its channels; copies as Python tuples.
 #include "remat/host.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@ std::int64_t bandwidth_of(nb::handle object, const char* name) {
   return static_cast<std::int64_t>(bytes);
 }
 
-/// Rounded up to nanoseconds; what binary fractions add to 10e-6 is not a nanosecond.
+/// Rounded up to nanoseconds, except for rounding errors of binary fractions such as 10e-6.
 std::int64_t latency_of(double seconds) {
   constexpr double kMost = 1e9, kNanoseconds = 1e9, kNoise = 1e-6;
   if (!(seconds >= 0) || seconds >= kMost) throw UsageError("latency must be a number of seconds, 0 or more");
@@ -85,7 +85,7 @@ std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> t
 void bind_host(nb::module_& m) {
   nb::class_<Host>(
       m, "Host",
-      "Memory beside the device's, and the two channels to it: bytes per second `out` and `in_`\n"
+      "Memory outside the device, and the two channels to it: bytes per second `out` and `in_`\n"
       "(numbers, or texts such as \"25GB/s\"), seconds of `latency` for every copy, a `budget` of\n"
       "host memory or None, and whether both ways are `shared`, taking turns on one link.")
       .def("__init__", init_host, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
@@ -94,13 +94,13 @@ void bind_host(nb::module_& m) {
                "def __init__(self, out: float | str, in_: float | str, latency: float = 0.0, budget: int | "
                "str | None = None, shared: bool = False) -> None"))
       .def_ro("out", &Host::out, "Bytes per second from the device to the host.")
-      .def_ro("in_", &Host::in, "Bytes per second back.")
+      .def_ro("in_", &Host::in, "Bytes per second from the host to the device.")
       .def_prop_ro(
           "latency", [](const Host& h) { return static_cast<double>(h.latency_ns) / 1e9; },
-          "Seconds, of every copy.")
+          "Seconds added to every copy.")
       .def_prop_ro(
           "budget", [](const Host& h) { return count_of(h.budget); }, "Bytes of host memory, or None.")
-      .def_ro("shared", &Host::shared, "Both ways take turns on one link.")
+      .def_ro("shared", &Host::shared, "Whether both ways take turns on one link.")
       .def(
           "__eq__", [](const Host& a, const Host& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))

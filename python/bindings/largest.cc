@@ -127,16 +127,16 @@ auto if_fits(Get get) {
 }
 
 void bind_row(nb::module_& m) {
-  nb::class_<BoundRow>(m, "SizeRow", "What is known of one size.")
+  nb::class_<BoundRow>(m, "SizeRow", "The result for one size.")
       .def_prop_ro("size", [](const BoundRow& b) { return b.row.size; })
       .def_prop_ro(
           "status", [](const BoundRow& b) { return std::string(to_string(b.row.status())); },
-          "As in PlanResult; of the worst step.")
+          "As in PlanResult, for the worst step.")
       .def_prop_ro("keep_all_peak", [](const BoundRow& b) { return b.row.keep_all_peak().count(); })
       .def_prop_ro("peak_lower_bound", [](const BoundRow& b) { return b.row.peak_bound().count(); })
       .def_prop_ro("peak", if_fits([](const SizeRow& r) { return r.peak().count(); }))
       .def_prop_ro("duration", if_fits([](const SizeRow& r) { return r.duration().count(); }),
-                   "Of the first step.")
+                   "For the first step.")
       .def_prop_ro("graphs", [](const BoundRow& b) { return b.row.graphs; })
       .def_prop_ro("plans", [](const BoundRow& b) {
         std::vector<BoundPlan> plans;
@@ -148,13 +148,12 @@ void bind_row(nb::module_& m) {
 }  // namespace
 
 void bind_largest(nb::module_& m) {
-  nb::class_<GraphFamily>(m, "GraphFamily", "One step at several sizes.")
+  nb::class_<GraphFamily>(m, "GraphFamily", "Graphs of one training step at several sizes.")
       .def(nb::init<>())
-      .def("add", &GraphFamily::add, nb::arg("size"), nb::arg("graph"),
-           "Replaces what is known of that size.")
+      .def("add", &GraphFamily::add, nb::arg("size"), nb::arg("graph"), "Sets the graph of a size.")
       .def("knows", &GraphFamily::knows, nb::arg("size"))
       .def("at", &GraphFamily::at, nb::arg("size"),
-           "The graph, by interpolation where it is not known; None where too little is.");
+           "The graph of a size, interpolated if not known; None if too few are known.");
   bind_row(m);
   m.attr("MOST_SIZE") = kMostSize;
   nb::class_<BoundLargest>(m, "LargestResult", "The largest size that fits, and a table of sizes.")
@@ -164,14 +163,14 @@ void bind_largest(nb::module_& m) {
       .def_prop_ro("best", [](const BoundLargest& b) { return b.result.best; })
       .def_prop_ro(
           "missing", [](const BoundLargest& b) { return b.result.missing; },
-          "The search ended since the graphs of this size are unknown.")
+          "Size whose unknown graphs ended the search, or None.")
       .def_prop_ro(
           "stopped_by",
           [](const BoundLargest& b) -> std::optional<std::string> {
             if (!b.result.stopped_by) return std::nullopt;
             return std::string(to_string(*b.result.stopped_by));
           },
-          "What ended the search early, or None.")
+          "The limit that ended the search, or None.")
       .def_prop_ro("seconds", [](const BoundLargest& b) { return b.result.seconds; });
   m.def("find_largest", find_largest, nb::arg("families"), nb::arg("budget"), nb::arg("planner"),
         nb::arg("order"), nb::arg("range"), nb::arg("multiple"), nb::arg("guess").none(), nb::arg("rows"),

@@ -75,7 +75,7 @@ BoundLayoutResult layout_buffers(nb::handle lower, nb::handle upper, nb::handle 
   return outcome;
 }
 
-/// Everything a layout says about itself, recomputed from the plan and the offsets alone.
+/// Checks all numbers of a layout, recomputed from the plan and the offsets alone.
 void check_layout(const Graph& graph, const BoundPlan& plan, const BoundLayout& layout) {
   nb::gil_scoped_release release;
   const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);
@@ -88,12 +88,12 @@ void check_layout(const Graph& graph, const BoundPlan& plan, const BoundLayout& 
 
 void bind_layout_class(nb::module_& m) {
   nb::class_<LayoutEntry>(m, "LayoutBuffer", "A buffer of a plan and its place in the pool.")
-      .def_ro("value", &LayoutEntry::value, "The value it is an instance of; None for a workspace.")
-      .def_ro("first", &LayoutEntry::first, "The step that makes it, or that uses the workspace.")
-      .def_ro("end", &LayoutEntry::end, "The step after the last one that needs it.")
+      .def_ro("value", &LayoutEntry::value, "The buffer's value; None for a workspace.")
+      .def_ro("first", &LayoutEntry::first, "The step that writes it, or that uses the workspace.")
+      .def_ro("end", &LayoutEntry::end, "The step after the last one that uses it.")
       .def_prop_ro("bytes", [](const LayoutEntry& e) { return e.bytes.count(); })
       .def_prop_ro(
-          "offset", [](const LayoutEntry& e) { return e.offset.count(); }, "Bytes from the pool's begin.")
+          "offset", [](const LayoutEntry& e) { return e.offset.count(); }, "Offset in the pool in bytes.")
       .def("__repr__", [](const LayoutEntry& e) {
         return nb::str("<remat.LayoutBuffer: value {}, steps [{}, {}), bytes [{}, {})>")
             .format(e.value ? nb::cast(*e.value) : nb::none(), e.first, e.end, e.offset.count(),
@@ -102,13 +102,13 @@ void bind_layout_class(nb::module_& m) {
   nb::class_<BoundLayout>(m, "Layout", "The offsets of a plan's buffers in one pool; never changes.")
       .def_prop_ro(
           "buffers", [](const BoundLayout& l) { return l.record.buffers; },
-          "Instances by the step that makes them, then workspaces; those of no bytes are left out.")
+          "Instances by the step that makes them, then workspaces; without empty ones.")
       .def_prop_ro(
           "alignment", [](const BoundLayout& l) { return l.record.alignment; },
-          "Every offset is a multiple of it.")
+          "Every offset is a multiple of this.")
       .def_prop_ro(
           "arena", [](const BoundLayout& l) { return count_of(l.record.arena); },
-          "Bytes of graph inputs and pool; None if the file does not state it.")
+          "Bytes of graph inputs and pool; None if missing in the file.")
       .def_prop_ro(
           "resident", [](const BoundLayout& l) { return count_of(l.record.resident); },
           "Bytes of the graph inputs, which are not laid out.")
@@ -116,10 +116,11 @@ void bind_layout_class(nb::module_& m) {
           "pool", [](const BoundLayout& l) { return count_of(l.record.pool); },
           "Bytes of the one allocation that holds all buffers.")
       .def_prop_ro(
-          "peak", [](const BoundLayout& l) { return count_of(l.record.peak); }, "Live bytes of the plan.")
+          "peak", [](const BoundLayout& l) { return count_of(l.record.peak); },
+          "Peak of the plan's live bytes.")
       .def_prop_ro(
           "arena_lower_bound", [](const BoundLayout& l) { return count_of(l.record.bound); },
-          "Bytes that no arena of this plan goes below.")
+          "Lower bound on every arena of this plan, in bytes.")
       .def_prop_ro(
           "status", [](const BoundLayout& l) { return l.record.status; }, "\"optimal\" or \"feasible\".")
       .def_prop_ro("graph_name", [](const BoundLayout& l) { return l.record.graph_name; })
@@ -128,7 +129,7 @@ void bind_layout_class(nb::module_& m) {
           "save",
           [](const BoundLayout& l, const std::filesystem::path& path) { save_layout(l.record, path); },
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.layout` file: the whole file, or nothing. Raises RematError.")
+          "Writes a `remat.layout` file atomically. Raises RematError.")
       .def(
           "__eq__",
           [](const BoundLayout& a, const BoundLayout& b) {
@@ -151,7 +152,7 @@ void bind_layout_class(nb::module_& m) {
 
 void bind_result(nb::module_& m) {
   using Result = BoundLayoutResult;
-  nb::class_<Result>(m, "LayoutResult", "Is there a layout within the capacity, and what is proved?")
+  nb::class_<Result>(m, "LayoutResult", "A layout within the capacity, if found, and what is proved.")
       .def_prop_ro(
           "status", [](const Result& r) { return std::string(to_string(r.result.status)); },
           "\"optimal\": no smaller arena exists; \"feasible\": a layout within the capacity, if there is "
@@ -165,7 +166,7 @@ void bind_result(nb::module_& m) {
             if (!r.record || !r.found()) return std::nullopt;
             return BoundLayout{*r.record};
           },
-          "The layout of a plan; None where none is within the capacity, and for plain buffers.")
+          "The layout of a plan; None if none was found within the capacity, and for plain buffers.")
       .def_prop_ro(
           "offsets",
           [](const Result& r) -> std::optional<Int64Array> {
@@ -175,32 +176,32 @@ void bind_result(nb::module_& m) {
             return array_of<Int64Array>(std::move(offsets));
           },
           nb::rv_policy::reference,
-          "Of every buffer in the pool: a read-only int64 array of shape (n,) in the sequence of the "
-          "buffers, or None.")
+          "Offset in the pool of every buffer: a read-only int64 array of shape (n,) in their given "
+          "sequence, or None.")
       .def_prop_ro(
           "arena",
           [](const Result& r) -> std::optional<std::int64_t> {
             if (!r.found()) return std::nullopt;
             return (r.resident + r.result.arena).count();
           },
-          "Bytes of graph inputs and pool, or None where none is within the capacity.")
+          "Bytes of graph inputs and pool, or None if none was found within the capacity.")
       .def_prop_ro(
           "best_arena", [](const Result& r) { return (r.resident + r.result.arena).count(); },
           "The smallest arena found, within the capacity or not.")
       .def_prop_ro(
           "live_peak", [](const Result& r) { return (r.resident + r.live_peak).count(); },
-          "The most bytes that live at one time, sizes rounded up to the alignment, graph inputs included.")
+          "Peak of live bytes, with sizes rounded up to the alignment and graph inputs included.")
       .def_prop_ro(
           "arena_lower_bound", [](const Result& r) { return (r.resident + r.result.bound.arena).count(); },
-          "Bytes that no arena goes below.")
+          "Lower bound on every arena, in bytes.")
       .def_prop_ro(
           "arena_bound_argument", [](const Result& r) { return r.result.bound.argument; },
-          "What proves `arena_lower_bound`: \"live_peak\" or \"search\".")
+          "Origin of `arena_lower_bound`: \"live_peak\" or \"search\".")
       .def_prop_ro(
-          "seconds", [](const Result& r) { return r.result.seconds; }, "Wall clock of the layout.")
+          "seconds", [](const Result& r) { return r.result.seconds; }, "Wall-clock seconds.")
       .def_prop_ro(
           "counters", [](const Result& r) { return dict_of(r.result.counters); },
-          nb::sig("def counters(self) -> dict[str, int]"), "What the search counted.")
+          nb::sig("def counters(self) -> dict[str, int]"), "Counters of the search.")
       .def("__repr__", [](const Result& r) {
         return nb::str("<remat.LayoutResult: {}, {} buffers, best arena {}, lower bound {}>")
             .format(std::string(to_string(r.result.status)), r.problem.buffers.size(),
@@ -233,8 +234,8 @@ void bind_layout(nb::module_& m) {
         nb::arg("capacity").none(), nb::arg("alignment"), nb::arg("effort"), nb::arg("progress").none(),
         nb::sig(of_buffers.c_str()), "See remat.layout_buffers.");
   m.def("check_layout", check_layout, nb::arg("graph"), nb::arg("plan"), nb::arg("layout"),
-        "Checks a layout by the plan's steps and its offsets alone: every buffer, every rule, and what it "
-        "states.\n"
+        "Checks a layout by the plan's steps and its offsets alone: every buffer, every rule, and all "
+        "its statements.\n"
         "Raises PlanError naming the first broken rule, the buffer and both numbers.");
   m.def(
       "load_layout",

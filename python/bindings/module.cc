@@ -2,8 +2,7 @@
 #include "bindings.h"
 
 NB_MODULE(_core, m) {
-  // Caches of other packages (PyTorch's compiled graphs) hold graphs and plans until the process ends: no
-  // leak of ours.
+  // Caches of other packages (PyTorch's compiled graphs) hold graphs and plans until exit: not leaks.
   nanobind::set_leak_warnings(false);
   m.doc() = "The C++ core of remat. Use it through the package `remat`.";
   remat::python::bind_errors(m);

@@ -1,4 +1,4 @@
-// remat.Op: one op as Python hands it over and gets it back, with the field names of the file format.
+// remat.Op: one op in Python, with the field names of the file format.
 #pragma once
 
 #include <optional>
@@ -24,10 +24,10 @@ struct BoundOp {
   friend bool operator==(const BoundOp&, const BoundOp&) = default;
 };
 
-/// What a field of an op is set to, by its name in the file format. Returns false for a name that is no
-/// field; throws InputError starting with `place` for a value of the wrong type.
+/// Sets a field of an op, by its name in the file format. Returns false for an unknown name; throws
+/// InputError starting with `place` for a value of the wrong type.
 bool set_field(BoundOp& op, const std::string& field, nb::handle value, const std::string& place);
-/// Throws InputError where `recompute` or `phase` is none of the known words.
+/// Throws InputError if `recompute` or `phase` is none of the known words.
 void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place);
 BoundOp op_of(const Graph& graph, OpId op);
 /// Pairs of an input and an output.

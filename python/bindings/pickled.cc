@@ -148,7 +148,7 @@ nb::object packed_executor(const std::optional<ExecutorPlan>& executor) {
   return nb::make_tuple(std::string(to_string(executor->executor)), regions, saved);
 }
 
-/// What `remat.PlanResult` shows of it.
+/// The parts that `remat.PlanResult` shows.
 std::optional<ExecutorPlan> unpacked_executor(nb::handle state) {
   if (state.is_none()) return std::nullopt;
   const auto t = nb::cast<nb::tuple>(state);
@@ -186,8 +186,8 @@ nb::object text_of(const std::optional<Record>& record, std::string (*format)(co
 nb::tuple packed(const BoundResult& r) {
   return nb::make_tuple(packed_question(r.question), packed_outcome(r.result), text_of(r.record, format_plan),
                         r.keep_all_peak.count(), r.floor.count(), count_of(r.smallest_known),
-                        text_of(r.layout, format_layout), packed_peaks(r.peaks), packed_executor(r.executor),
-                        r.full);
+                        text_of(r.layout, format_layout), packed_peaks(r.peaks),
+                        packed_executor(r.executor_plan), r.full);
 }
 
 BoundResult unpacked(nb::tuple t) {
@@ -202,7 +202,7 @@ BoundResult unpacked(nb::tuple t) {
     r.layout = with_fault<PlanFault>([&] { return parse_layout(*text, "pickled layout"); });
   }
   r.peaks = unpacked_peaks(nb::object(t[7]));
-  r.executor = unpacked_executor(nb::object(t[8]));
+  r.executor_plan = unpacked_executor(nb::object(t[8]));
   r.full = nb::object(t[9]);
   return r;
 }

@@ -80,16 +80,18 @@ nb::dict beside(const BoundPipeline& bound) {
 }
 
 void bind_stage(nb::module_& m) {
-  nb::class_<BoundStage>(m, "PipelineStage", "What one device of a pipeline holds, or one of its chunks.")
+  nb::class_<BoundStage>(m, "PipelineStage",
+                         "The part of a model on one device of a pipeline, or in one of its chunks.")
       .def_prop_ro("device", [](const BoundStage& b) { return b.stage.device; })
       .def_prop_ro("chunk", [](const BoundStage& b) { return b.stage.chunk; })
       .def_prop_ro(
           "blocks", [](const BoundStage& b) { return std::pair(b.stage.first, b.stage.last); },
           "The first block, and the one after the last.")
       .def_prop_ro(
-          "names", [](const BoundStage& b) { return b.names; }, "Of the blocks: their modules.")
+          "names", [](const BoundStage& b) { return b.names; }, "Modules of the blocks.")
       .def_prop_ro(
-          "in_flight", [](const BoundStage& b) { return b.stage.in_flight; }, "Micro-batches, at most.")
+          "in_flight", [](const BoundStage& b) { return b.stage.in_flight; },
+          "Micro-batches in flight at most.")
       .def_prop_ro(
           "held", [](const BoundStage& b) { return b.stage.held.count(); },
           "Bytes of parameters, gradients and optimizer state.")
@@ -98,47 +100,49 @@ void bind_stage(nb::module_& m) {
           "Bytes that one micro-batch keeps from its forward half to its backward half.")
       .def_prop_ro(
           "peak", [](const BoundStage& b) { return b.stage.peak.count(); },
-          "Bytes of the device, by the reference simulator.")
+          "Peak of the device in bytes, by the reference simulator.")
       .def_prop_ro(
           "forward", [](const BoundStage& b) { return b.stage.forward.count(); }, "Time of one micro-batch.")
       .def_prop_ro(
           "backward", [](const BoundStage& b) { return b.stage.backward.count(); },
-          "Without what runs again.")
+          "Time of one micro-batch without recomputation.")
       .def_prop_ro(
           "recomputed", [](const BoundStage& b) { return b.stage.recomputed.count(); },
-          "Time of what runs again.")
+          "Time of the recomputation.")
       .def_prop_ro(
           "policies", policies, nb::sig("def policies(self) -> list[tuple[str, bool, dict[str, list[int]]]]"),
-          "For each block its module, whether anything runs again, and by kind of op the calls whose "
-          "results are saved.");
+          "For each block its module, whether it recomputes anything, and by kind of op the calls with "
+          "saved results.");
 }
 
 }  // namespace
 
 void bind_pipeline(nb::module_& m) {
   bind_stage(m);
-  nb::class_<BoundPipeline>(m, "PipelineResult", "Cuts of a training step into stages.")
+  nb::class_<BoundPipeline>(m, "PipelineResult", "A partition of a training step into stages.")
       .def_prop_ro(
           "status", [](const BoundPipeline& b) { return std::string(to_string(b.result.status)); },
-          "\"optimal\": no cuts and choices make the slowest stage faster; as in PlanResult.")
+          "\"optimal\": no other cuts and choices make the slowest stage faster; otherwise as in "
+          "PlanResult.")
       .def_prop_ro(
           "stages", [](const BoundPipeline& b) { return b.stages; },
-          "By virtual stage; empty where there is no plan.")
+          "By virtual stage; empty without a plan.")
       .def_prop_ro("slowest", of_plan([](const PipelinePlan& p) { return p.slowest.count(); }),
                    "Time of the slowest device for one micro-batch.")
       .def_prop_ro("duration", of_plan([](const PipelinePlan& p) { return p.duration.count(); }),
-                   "Of the step, without the optimizer.")
+                   "Duration of the step, without the optimizer.")
       .def_prop_ro("bubble", of_plan([](const PipelinePlan& p) { return p.bubble; }),
-                   "Share of the devices' time in which they wait.")
+                   "Share of the devices' time that they are idle.")
       .def_prop_ro(
           "beside", beside, nb::sig("def beside(self) -> dict[str, int | None]"),
           "Durations of uniform cuts: \"uniform_own\" choices of each stage, \"uniform_same\" for all, "
-          "\"uniform_full\" recomputation; None where that does not fit.")
+          "\"uniform_full\" recomputation; None if that does not fit.")
       .def_prop_ro(
           "least_budget", [](const BoundPipeline& b) { return count_of(b.result.least_budget); },
-          "The least that has a plan, where this budget has none.")
+          "The least budget with a plan, if this budget has none.")
       .def_prop_ro(
-          "reason", [](const BoundPipeline& b) { return b.result.reason; }, "Why there is no plan.")
+          "reason", [](const BoundPipeline& b) { return b.result.reason; },
+          "The reason why there is no plan.")
       .def_prop_ro("seconds", [](const BoundPipeline& b) { return b.result.seconds; })
       .def("__repr__", [](const BoundPipeline& b) {
         return nb::str("<remat.PipelineResult: {} stages, {}>")
@@ -158,7 +162,7 @@ void bind_pipeline(nb::module_& m) {
         return rows;
       },
       nb::arg("schedule"), nb::arg("devices"), nb::arg("chunks"), nb::arg("microbatches"),
-      "Of each device, (micro-batch, chunk, backward) in sequence.");
+      "For each device, (micro-batch, chunk, backward) in sequence.");
 }
 
 }  // namespace remat::python

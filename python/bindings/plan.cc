@@ -40,7 +40,7 @@ BoundSimulation simulate_steps(const Graph& graph, nb::handle steps, nb::handle 
   return simulate_plan(graph, checked_plan(graph, record, record.order), record.host);
 }
 
-/// Everything a plan says about itself, recomputed from its steps.
+/// Checks all numbers of a plan, recomputed from its steps.
 BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host) {
   PlanRecord record = plan.record;
   if (const auto given = host_of(host, graph)) record.host = given;
@@ -83,15 +83,14 @@ nb::str repr_of_plan(const BoundPlan& plan) {
               percent_text(plan.record.overhead));
 }
 
-/// As of a list: `index` is an integer, counted from the end where negative, or a slice.
+/// List indexing: `index` is an integer (negative: from the end) or a slice.
 template <class Index, class Item>
 Item item(const BoundPlan& plan, Index index) {
   return nb::cast<Item>(nb::object(nb::cast(plan.record.steps)[index]));
 }
 
 void bind_plan_class(nb::module_& m) {
-  nb::class_<BoundPlan>(m, "Plan",
-                        "A sequence of steps, each running one op, and what it costs; never changes.")
+  nb::class_<BoundPlan>(m, "Plan", "A sequence of steps, each running one op, and its cost; immutable.")
       .def("__init__", init_plan, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
            nb::kw_only(), nb::arg("copies") = nb::make_tuple(), nb::arg("host").none() = nb::none(),
            nb::arg("budget") = nb::none(), nb::arg("planner") = "",
@@ -99,9 +98,8 @@ void bind_plan_class(nb::module_& m) {
                "def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
                "'fixed', *, copies: collections.abc.Iterable[tuple[int, str, int, int]] = (), host: Host | "
                "float | str | None = None, budget: int | None = None, planner: str = '') -> None"),
-           "From op indices, and copies to a host and back; simulated at once. `budget`: the bytes that it "
-           "was "
-           "made for. Raises PlanError naming the first broken rule, that of the budget too.")
+           "From op indices, and copies to a host and back; simulated at once. `budget`: the plan's "
+           "budget in bytes. Raises PlanError naming the first broken rule, the budget's included.")
       .def_prop_ro(
           "steps", [](const BoundPlan& p) { return p.record.steps; },
           "The op index of every step, as a list.")
@@ -111,19 +109,19 @@ void bind_plan_class(nb::module_& m) {
           "(docs/model.md).")
       .def_prop_ro(
           "host", [](const BoundPlan& p) { return p.record.host; },
-          "The host that `duration` holds for, or None.")
+          "The host that `duration` refers to, or None.")
       .def_prop_ro(
           "peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
-          "Bytes, graph inputs included; None if the file does not state it.")
+          "Bytes, graph inputs included; None if missing in the file.")
       .def_prop_ro(
           "duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
-          "Sum over all steps, in the graph's time unit; None if the file does not state it.")
+          "Sum over all steps, in the graph's time unit; None if missing in the file.")
       .def_prop_ro(
           "overhead", [](const BoundPlan& p) { return p.record.overhead; },
-          "Extra duration as a fraction of running every op once; None if the file does not state it.")
+          "Extra duration as a fraction of running every op once; None if missing in the file.")
       .def_prop_ro(
           "budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
-          "The budget it was made for in bytes, or None.")
+          "The plan's budget in bytes, or None.")
       .def_prop_ro(
           "order", [](const BoundPlan& p) { return std::string(to_string(p.record.order)); },
           "\"fixed\" or \"free\".")
@@ -146,7 +144,7 @@ void bind_plan_class(nb::module_& m) {
       .def(
           "save", [](const BoundPlan& p, const std::filesystem::path& path) { save_plan(p.record, path); },
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.plan` file: the whole file, or nothing. Raises RematError.")
+          "Writes a `remat.plan` file atomically. Raises RematError.")
       .def("__len__", [](const BoundPlan& p) { return p.record.steps.size(); })
       .def(
           "__iter__", [](const BoundPlan& p) { return nb::iter(nb::cast(p.record.steps)); },
@@ -188,27 +186,27 @@ double share(const BoundSimulation& s, Duration busy) {
 void bind_traffic(nb::class_<BoundSimulation>& simulation) {
   simulation
       .def_prop_ro("stalled", timed([](const BoundSimulation& s) { return s.cost.traffic.stalled.count(); }),
-                   nb::sig("def stalled(self) -> int"), "Time for which the device waits for copies.")
+                   nb::sig("def stalled(self) -> int"), "Time that the device waits for copies.")
       .def_prop_ro(
           "bytes_out", [](const BoundSimulation& s) { return s.cost.traffic.out.count(); },
           "Bytes copied to the host.")
       .def_prop_ro(
           "bytes_in", [](const BoundSimulation& s) { return s.cost.traffic.in.count(); },
           "Bytes copied back.")
-      .def_prop_ro("busy_out",
-                   timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_out); }),
-                   nb::sig("def busy_out(self) -> float"), "Share of `duration` that copies out take.")
-      .def_prop_ro("busy_in",
-                   timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_in); }),
-                   nb::sig("def busy_in(self) -> float"), "Share of `duration` that copies in take.")
+      .def_prop_ro(
+          "busy_out", timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_out); }),
+          nb::sig("def busy_out(self) -> float"), "Share of `duration` in which copies out are running.")
+      .def_prop_ro(
+          "busy_in", timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_in); }),
+          nb::sig("def busy_in(self) -> float"), "Share of `duration` in which copies in are running.")
       .def_prop_ro(
           "host_peak", [](const BoundSimulation& s) { return s.cost.traffic.host_peak.count(); },
-          "Bytes on the host at most.");
+          "Peak of the bytes on the host.");
 }
 
 void bind_simulation_class(nb::module_& m) {
   nb::class_<BoundSimulation> simulation(
-      m, "Simulation", "What running a sequence of steps costs, by the reference simulator.");
+      m, "Simulation", "The cost of running a sequence of steps, by the reference simulator.");
   bind_traffic(simulation);
   simulation.def_prop_ro(
                 "peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
@@ -226,7 +224,7 @@ void bind_simulation_class(nb::module_& m) {
           "memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
           nb::rv_policy::reference, "Bytes in memory at every step: read-only int64 array of shape (steps,).")
       .def_ro("overwrites", &BoundSimulation::overwrites,
-              "Step, input and output wherever an output takes the place of an input that is not read again.")
+              "Step, input and output wherever an output is written over an input that is not read again.")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
             .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(),
@@ -252,9 +250,9 @@ void bind_plan(nb::module_& m) {
         nb::sig("def check(graph: Graph, plan: Plan, host: Host | float | str | None = None) -> Simulation"),
         "Checks a plan by its steps and copies alone: every rule, the budget, and the stated peak, "
         "duration,\n"
-        "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the "
-        "step\n"
-        "and both numbers. Copies are timed on `host`, or else on the plan's own.");
+        "hash of the graph. Returns the cost of the steps; raises PlanError naming the first broken "
+        "rule,\n"
+        "the step and both numbers. Copies are timed on `host`, or else on the plan's own.");
   m.def("simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"), nb::arg("copies") = nb::make_tuple(),
         nb::arg("host").none() = nb::none(),
         nb::sig("def simulate(graph: Graph, steps: collections.abc.Iterable[int], copies: "

@@ -47,7 +47,7 @@ void PlannerThread::run(std::function<void()> job, nb::handle progress) {
   if (job_fault) std::rethrow_exception(job_fault);
 }
 
-/// Without the GIL, until the job ends, reports something, or kPoll is over. True where it has ended.
+/// Waits, without the GIL, until the job ends, reports progress, or kPoll has passed. True if it has ended.
 bool PlannerThread::wait() {
   nb::gil_scoped_release release;
   std::unique_lock lock(mutex_);

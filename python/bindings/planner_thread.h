@@ -1,4 +1,4 @@
-// Long work on a thread of its own, so that Python goes on, hears of progress and can stop it.
+// Runs long work on a separate thread, so that Python stays responsive, receives progress and can stop it.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@
 
 namespace remat::python {
 
-/// Runs one job; use it once. The job must not touch Python: it runs without the GIL. The calling thread
-/// holds the GIL whenever Python code runs: it hands over progress, in order, and asks for signals every
+/// Runs one job; use it once. The job runs without the GIL and must not touch Python. The calling thread
+/// holds the GIL whenever Python code runs: it calls `progress`, in order, and checks for signals every
 /// kPoll.
 class PlannerThread {
  public:
   PlannerThread();
-  /// What the job is to ask and to report to.
+  /// The limits that the job has to use.
   Limits& limits() { return limits_; }
-  /// Until the job ends. What the job throws, and what `progress` or a signal handler raises, comes out of
-  /// here, always after the job has ended. The first Ctrl-C only stops `limits`; a second one is raised.
+  /// Returns when the job has ended. Rethrows, only then, what the job, `progress` or a signal handler threw.
+  /// The first Ctrl-C only stops `limits`; a second one is raised.
   void run(std::function<void()> job, nb::handle progress);
 
  private:

@@ -30,8 +30,7 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
   return question;
 }
 
-/// Planners that improve on what they are given start from what this process knows of the graph, so that
-/// more memory is never slower.
+/// Planners that improve plans start from the process's plan store, so that more memory is never slower.
 BoundResult bound_plan(const Question& asked, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
   Answer found;
@@ -55,7 +54,7 @@ BoundResult bound_plan(const Question& asked, const std::string& planner, const 
   }
   outcome.peaks = found.peaks;
   outcome.smallest_known = found.smallest_known;
-  outcome.executor = std::move(found.executor);
+  outcome.executor_plan = std::move(found.executor_plan);
   return outcome;
 }
 
@@ -106,9 +105,9 @@ std::string what_is_known(BoundResult& r) {
 }
 
 std::string kind_of_plan(const BoundResult& r) {
-  return r.executor
-             ? "set of saved results of the executor '" + std::string(to_string(r.executor->executor)) + "'"
-             : "plan";
+  return r.executor_plan ? "set of saved results of the executor '" +
+                               std::string(to_string(r.executor_plan->executor)) + "'"
+                         : "plan";
 }
 
 void raise_if_infeasible(BoundResult& r) {
@@ -152,63 +151,63 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "stopped_by", [](const BoundResult& r) { return std::string(to_string(r.result.stopped_by)); },
           "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
       .def_prop_ro(
-          "plan", [](const BoundResult& r) { return plan_of(r, true); },
-          "The plan within the budget, or None.")
+          "plan", [](const BoundResult& r) { return plan_of(r, true); }, "A plan within the budget, or None.")
       .def_prop_ro(
           "closest", [](const BoundResult& r) { return plan_of(r, false); },
-          "If no plan is within the budget: the one with the smallest peak, to be shown and never to be\n"
+          "If no plan is within the budget: the one with the smallest peak, for display only, not to be\n"
           "run; else None.")
       .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
                    "Of `plan`, in bytes, or None.")
-      .def_prop_ro("arena", arena_of_plan,
-                   "Bytes that `plan` needs with a fixed offset for each buffer (and graph inputs), or None. "
-                   "Where the "
-                   "budget\n"
-                   "is not on the arena: computed on each access, for some milliseconds, with an alignment "
-                   "of 64 bytes;\n"
-                   "`remat.layout` may find a smaller one.")
+      .def_prop_ro(
+          "arena", arena_of_plan,
+          "Bytes that `plan` needs with a fixed offset for each buffer (and graph inputs), or None. If "
+          "the budget\n"
+          "is not on the arena: computed on each access, in some milliseconds, with an alignment of 64 "
+          "bytes;\n"
+          "`remat.layout` may find a smaller one.")
       .def_prop_ro(
           "layout",
           [](const BoundResult& r) -> std::optional<BoundLayout> {
             if (!r.within() || !r.layout) return std::nullopt;
             return BoundLayout{*r.layout};
           },
-          "Of `plan`, where the budget is on the arena; else None.")
+          "Layout of `plan` if the budget is on the arena; else None.")
       .def_prop_ro(
           "allocator_peaks", [](const BoundResult& r) { return r.within() ? r.peaks : std::nullopt; },
-          "What the allocator takes for `plan`, where the budget is on reserved bytes; else None.")
+          "Allocator peaks of `plan` if the budget is on reserved bytes; else None.")
       .def_prop_ro(
           "executor",
           [](const BoundResult& r) {
-            return std::string(to_string(r.executor ? r.executor->executor : Executor::kRemat));
+            return std::string(to_string(r.executor_plan ? r.executor_plan->executor : Executor::kRemat));
           },
-          "Whose limits `plan` keeps: \"remat\", \"partitioner\" or \"checkpoint\" (docs/executors.md).")
+          "The executor whose limits `plan` keeps: \"remat\", \"partitioner\" or \"checkpoint\" "
+          "(docs/executors.md).")
       .def_prop_ro(
           "full", [](const BoundResult& r) { return r.full; }, nb::sig("def full(self) -> PlanResult | None"),
-          "Where there is an executor: what any plan can do within the same budget; else None.")
+          "With an executor: the result over all plans, within the same budget; else None.")
       .def_prop_ro(
           "saved",
           [](const BoundResult& r) -> std::optional<std::vector<std::int64_t>> {
-            if (!r.within() || !r.executor) return std::nullopt;
+            if (!r.within() || !r.executor_plan) return std::nullopt;
             std::vector<std::int64_t> saved;
-            for (ValueId v : r.executor->saved) saved.push_back(v.index());
+            for (ValueId v : r.executor_plan->saved) saved.push_back(v.index());
             return saved;
           },
-          "Values that the forward half leaves for the backward half, where there is an executor; else None.")
+          "With an executor: the values that the forward half saves for the backward half; else None.")
       .def_prop_ro(
           "regions",
           [](const BoundResult& r)
               -> std::optional<std::vector<std::pair<std::string, std::vector<std::int64_t>>>> {
-            if (!r.within() || !r.executor || r.executor->executor != Executor::kCheckpoint)
+            if (!r.within() || !r.executor_plan || r.executor_plan->executor != Executor::kCheckpoint)
               return std::nullopt;
             std::vector<std::pair<std::string, std::vector<std::int64_t>>> regions;
-            for (const CheckpointRegion& region : r.executor->regions) {
+            for (const CheckpointRegion& region : r.executor_plan->regions) {
               auto& again = regions.emplace_back(region.name, std::vector<std::int64_t>()).second;
               for (OpId op : region.again) again.push_back(op.index());
             }
             return regions;
           },
-          "With the executor \"checkpoint\": by region, in order, the ops that run again; else None.")
+          "With the executor \"checkpoint\": the recomputed ops of each region, in order; else None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
                    "Of `plan`, in the graph's time unit, or None.")
       .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
@@ -222,18 +221,17 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           },
           "Peak of `plan` or `closest` in bytes, or None.")
       .def("smallest_known_budget", smallest_known_budget_of,
-           "The smallest budget in bytes that is known to work: the least peak of `plan` or `closest`, of "
-           "keep-all,\n"
-           "and of a search for it (at most five seconds, within the same limits), which runs once, when "
-           "asked.")
+           "The smallest budget in bytes that is known to work: the least peak of `plan`, `closest`, "
+           "keep-all\n"
+           "and a search for it (at most five seconds, within the same limits), which runs on first "
+           "access.")
       .def("raise_if_infeasible", raise_if_infeasible,
-           "Raises InfeasibleError where `status` is \"infeasible\".")
+           "Raises InfeasibleError if `status` is \"infeasible\".")
       .def("raise_if_no_plan", raise_if_no_plan,
-           "Raises InfeasibleError where `status` is \"infeasible\", and NoPlanError where nothing was "
-           "found.");
+           "Raises InfeasibleError if `status` is \"infeasible\", and NoPlanError if nothing was found.");
 }
 
-/// All that a log entry says.
+/// All fields of a log entry.
 auto facts(const LogEntry& e) {
   const auto counts = [](const std::optional<LoggedPlan>& plan) {
     return plan ? std::tuple(plan->duration.count(), plan->peak.count(), plan->within_budget)
@@ -250,15 +248,17 @@ void bind_log(nb::module_& m) {
     };
   };
   const auto number = [](std::int64_t value) { return std::to_string(value); };
-  nb::class_<LogEntry>(m, "LogEntry",
-                       "One call of planner \"auto\": of a planner, or for a bound. Plans are the "
-                       "best known, within\n"
-                       "the budget or not; None before the first.")
-      .def_ro("seconds", &LogEntry::seconds, "From the begin of planning to the end of the call.")
-      .def_ro("work", &LogEntry::work, "Units that the call took.")
-      .def_ro("round", &LogEntry::round, "From 1; each is as long as all before it together.")
+  nb::class_<LogEntry>(
+      m, "LogEntry",
+      "One call that planner \"auto\" made, of a planner or for a bound. Plans are the best known, "
+      "within\n"
+      "the budget or not; None before the first.")
+      .def_ro("seconds", &LogEntry::seconds, "Seconds from the start of planning to the end of the call.")
+      .def_ro("work", &LogEntry::work, "Units of work of the call.")
+      .def_ro("round", &LogEntry::round,
+              "Number of the round, from 1; each is as long as all earlier ones together.")
       .def_ro("arm", &LogEntry::arm,
-              "Who was called: a planner, perhaps with what for (\"lns_restart\"), or \"bound\".")
+              "The planner that was called, some with their purpose (\"lns_restart\"), or \"bound\".")
       .def_prop_ro("duration_before", of(&LogEntry::before, &LoggedPlan::duration),
                    "Of the plan, in the graph's time unit.")
       .def_prop_ro("duration_after", of(&LogEntry::after, &LoggedPlan::duration))
@@ -266,13 +266,13 @@ void bind_log(nb::module_& m) {
       .def_prop_ro("peak_after", of(&LogEntry::after, &LoggedPlan::peak))
       .def_prop_ro(
           "within_budget", [](const LogEntry& e) { return e.after && e.after->within_budget; },
-          "The plan after the call is.")
+          "Whether the plan after the call is within the budget.")
       .def_prop_ro(
           "duration_lower_bound", [](const LogEntry& e) { return e.bound.count(); },
-          "Duration that no plan within the budget can go below, as it is known after the call.")
+          "Lower bound on the duration of every plan within the budget, after the call.")
       .def_prop_ro(
           "gap", [](const LogEntry& e) { return gap(e); },
-          "(duration_after - duration_lower_bound) / duration_lower_bound, where the plan is within the "
+          "(duration_after - duration_lower_bound) / duration_lower_bound if the plan is within the "
           "budget; else None.")
       .def(
           "__eq__", [](const LogEntry& a, const LogEntry& b) { return facts(a) == facts(b); },
@@ -297,22 +297,22 @@ void bind_facts(nb::class_<BoundResult>& result) {
           "planner", [](const BoundResult& r) { return r.result.planner; }, "The planner that made the plan.")
       .def_prop_ro(
           "peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
-          "Bytes that no plan in this order can go below.")
+          "Lower bound on the peak of every plan in this order, in bytes.")
       .def_prop_ro(
           "peak_bound_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
-          "What proves `peak_lower_bound`.")
+          "Name of the bound that gives `peak_lower_bound`.")
       .def_prop_ro(
           "duration_lower_bound",
           [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
           "Duration that no plan within the budget can go below.")
       .def_prop_ro(
           "duration_bound_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
-          "What proves `duration_lower_bound`.")
+          "Name of the bound that gives `duration_lower_bound`.")
       .def_prop_ro(
-          "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
+          "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall-clock seconds of planning.")
       .def_prop_ro(
           "counters", [](const BoundResult& r) { return dict_of(r.result.counters); },
-          nb::sig("def counters(self) -> dict[str, int]"), "What the planner counted, in its own order.")
+          nb::sig("def counters(self) -> dict[str, int]"), "The planner's counters, in its own order.")
       .def_prop_ro(
           "log", [](const BoundResult& r) { return r.result.log; },
           "The calls of planner \"auto\", in sequence; empty for other planners.")
@@ -322,7 +322,7 @@ void bind_facts(nb::class_<BoundResult>& result) {
             if (!r.record) return std::nullopt;
             return notebook_html(*r.question.request.problem.graph, *r.record);
           },
-          "For notebooks: what the plan costs, and memory by step.")
+          "For notebooks: the plan's cost, and its memory by step.")
       .def("__repr__",
            [](const BoundResult& r) {
              return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}{}>")
@@ -375,7 +375,7 @@ BoundResult plan_by_name(const Question& question, nb::handle progress, const Ru
 }
 
 void bind_planning(nb::module_& m) {
-  nb::class_<Question>(m, "Question", "What is asked of a planner; see remat.plan.")
+  nb::class_<Question>(m, "Question", "A planning problem; see remat.plan.")
       .def(
           "__init__",
           [](Question* self, nb::handle_t<Graph> graph, nb::handle budget, nb::handle host,
@@ -385,8 +385,8 @@ void bind_planning(nb::module_& m) {
               "def __init__(self, graph: Graph, budget: int | str | None, host: Host | float | str | None, "
               "options: dict[str, typing.Any]) -> None"));
   bind_log(m);
-  nb::class_<BoundResult> result(
-      m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
+  nb::class_<BoundResult> result(m, "PlanResult",
+                                 "A plan within the budget, if found, and, separately, what is proved.");
   bind_outcome(result);
   bind_facts(result);
   bind_comparing(m);
@@ -406,7 +406,7 @@ void bind_planning(nb::module_& m) {
       },
       nb::arg("options"), nb::arg("has_host"),
       nb::sig("def check_request(options: dict[str, typing.Any], has_host: bool) -> None"),
-      "Raises UsageError where options do not go together.");
+      "Raises UsageError for options that cannot be combined.");
   m.def(
       "request_options",
       [] { return std::vector<OptionInfo>(request_options().begin(), request_options().end()); },

@@ -1,4 +1,4 @@
-// Planning with anything that makes a PlanResult.
+// Planning from Python.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,26 @@
 
 namespace remat::python {
 
-/// `_core.Question`: what is asked, without planner and effort.
+/// `_core.Question`: a request without planner and effort.
 struct Question {
   nb::object graph_object;  ///< keeps the graph of the request
   Request request;
-  std::optional<Bytes> budget;  ///< none: that of the request is kNoBudget
-  std::string asked_budget;     ///< as a text, if it was one
+  std::optional<Bytes> budget;  ///< none: kNoBudget in the request
+  std::string asked_budget;     ///< the user's text, if it was one
 };
 
 /// `remat.PlanResult`.
 struct BoundResult {
   Question question;  ///< with planner and effort
   PlanResult result;
-  std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
+  std::optional<PlanRecord> record;  ///< of `result.plan`, even if that is over the budget
   Bytes keep_all_peak;
   Bytes floor;
-  std::optional<Bytes> smallest_known;   ///< once somebody asked
-  std::optional<LayoutRecord> layout;    ///< of the plan, where the budget is on its arena
-  std::optional<AllocatorPeaks> peaks;   ///< of the plan, where the budget is on what is reserved
-  std::optional<ExecutorPlan> executor;  ///< where it was made for one
-  nb::object full = nb::none();          ///< and the PlanResult of what any plan can do
+  std::optional<Bytes> smallest_known;        ///< cached by the first call that asks for it
+  std::optional<LayoutRecord> layout;         ///< of the plan, for budgets on its arena
+  std::optional<AllocatorPeaks> peaks;        ///< of the plan, for budgets on reserved memory
+  std::optional<ExecutorPlan> executor_plan;  ///< if the plan was made for one
+  nb::object full = nb::none();               ///< with an executor: PlanResult of the full plan
 
   bool within() const { return record && has_plan(result); }
 };
@@ -54,21 +54,21 @@ struct BoundSweep {
 };
 
 using Run = std::function<PlanResult(const Request&, Limits&)>;
-/// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.
+/// A remat.PlanResult of the plan that `run` finds, on a separate thread without the GIL.
 BoundResult plan_with(const Question& question, nb::handle progress, const Run& run);
-/// The same where `run` asks the planner of the request by its name: the plan's file says how to make it
-/// again, unless that planner is a function of this process.
+/// The same where `run` calls the request's planner by name: the plan's file records the request, unless that
+/// planner is a function of this process.
 BoundResult plan_by_name(const Question& question, nb::handle progress, const Run& run);
 
-/// The question with all that planning needs.
+/// The question with planner and effort filled in.
 Question with_effort(const Question& question, const std::string& planner, const Effort& effort);
-/// Whether the planner was registered from Python.
+/// True if the planner was registered from Python.
 bool is_in_python(const std::string& planner);
 
-/// Adds planners, and what each makes of a problem by itself.
+/// Binds the list of planners, and the calls of single planners for comparisons.
 void bind_comparing(nb::module_& m);
 
-/// For pickles: everything of a result but what can be computed again.
+/// For pickles: all of a result except what can be recomputed from it.
 nb::tuple packed(const BoundResult& result);
 BoundResult unpacked(nb::tuple state);
 nb::tuple packed_point(const BoundPoint& point);

@@ -10,7 +10,7 @@
 namespace remat::python {
 namespace {
 
-/// `remat.PlannerProblem`: what a planner in Python is asked. `limits` is gone when its call has ended.
+/// `remat.PlannerProblem`: the problem for a planner in Python. `limits` is null after its call has ended.
 struct AskedOfPlanner {
   nb::object graph;
   std::optional<std::int64_t> budget;
@@ -33,8 +33,8 @@ AskedOfPlanner asked(const Problem& problem) {
           .options = {}};
 }
 
-/// Calls a function of remat/registering.py, which holds the functions of users: nothing of Python is kept
-/// here, where it would outlive the interpreter.
+/// Calls a function of remat/registering.py, which holds the users' functions: Python objects kept here would
+/// outlive the interpreter.
 nb::object call(const char* function, const std::string& name, nb::handle problem) {
   return nb::module_::import_("remat.registering").attr(function)(name, problem);
 }
@@ -74,7 +74,7 @@ std::optional<std::string> supports(const std::string& name, const Problem& prob
   return nb::cast<std::optional<std::string>>(call("why_not", name, nb::cast(asked(problem))));
 }
 
-/// Names of what was registered from here.
+/// Names of planners registered from Python.
 std::set<std::string>& names() {
   static std::set<std::string> names;
   return names;
@@ -101,7 +101,7 @@ bool is_in_python(const std::string& planner) { return names().contains(planner)
 
 void bind_registering(nb::module_& m) {
   nb::class_<AskedOfPlanner>(m, "PlannerProblem",
-                             "What a planner in Python is asked; see remat.register_planner.")
+                             "The problem given to a planner in Python; see remat.register_planner.")
       .def_prop_ro(
           "graph", [](const AskedOfPlanner& p) { return p.graph; }, nb::sig("def graph(self) -> Graph"))
       .def_ro("budget", &AskedOfPlanner::budget, "Bytes, or None where there is none.")
@@ -115,10 +115,10 @@ void bind_registering(nb::module_& m) {
             for (const auto& [key, value] : p.options) options[key.c_str()] = value;
             return options;
           },
-          nb::sig("def options(self) -> dict[str, str]"), "Those of the call, as texts.")
+          nb::sig("def options(self) -> dict[str, str]"), "The call's options, as texts.")
       .def("spend", &AskedOfPlanner::spend, nb::arg("units") = 1,
-           "Counts work, of some hundred nanoseconds a unit. True where a limit is reached or Ctrl-C was\n"
-           "pressed: return the best plan by then.");
+           "Counts work, in units of some hundred nanoseconds. True if a limit is reached or Ctrl-C was\n"
+           "pressed: then return the best plan so far.");
   m.def("register_planner", register_named, nb::arg("name"), nb::arg("description"), nb::arg("guarantee"),
         nb::arg("source"), "See remat.register_planner.");
 }

@@ -61,7 +61,7 @@ void check(const Graph& graph, const Titled& plans, const Measured& measured) {
   with_fault<PlanFault>([&] { check_report(content); });
 }
 
-/// The page in a frame of its own.
+/// The page in an iframe.
 std::optional<std::string> in_notebook(const BoundReport& report) {
   if (report.format != ReportFormat::kHtml) return std::nullopt;
   std::string text =
@@ -81,18 +81,18 @@ std::optional<std::string> in_notebook(const BoundReport& report) {
 }  // namespace
 
 void bind_report(nb::module_& m) {
-  nb::class_<BoundReport>(m, "Report", "A whole report in one of its formats; see remat.report.")
+  nb::class_<BoundReport>(m, "Report", "A report in one of its formats; see remat.report.")
       .def_prop_ro(
           "format", [](const BoundReport& r) { return std::string(to_string(r.format)); },
           "\"html\", \"json\", \"csv\", \"dot\", \"perfetto\" or \"memory_viz\".")
       .def_prop_ro(
           "content", [](const BoundReport& r) { return nb::bytes(r.content.data(), r.content.size()); },
-          "What the file holds.")
+          "The content of the file.")
       .def(
           "save",
           [](const BoundReport& r, const std::filesystem::path& path) { write_file(path, r.content); },
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes the file: the whole file, or nothing. Raises RematError.")
+          "Writes the file atomically. Raises RematError.")
       .def("_repr_html_", in_notebook, "For notebooks: the page in a frame; None for other formats.")
       .def("__repr__", [](const BoundReport& r) {
         return nb::str("<remat.Report: {}, {} bytes>")
@@ -107,7 +107,7 @@ void bind_report(nb::module_& m) {
   m.def("check_report", check, nb::arg("graph"), nb::arg("plans"), nb::arg("measured"),
         nb::sig("def check_report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], measured: "
                 "dict[str, list[int]]) -> None"),
-        "Raises PlanError for a plan that `report` would refuse. Asked before a long run.");
+        "Raises PlanError for a plan that `report` would refuse. For a check before a long run.");
   m.def(
       "plan_html",
       [](const Graph& graph, const BoundPlan& plan) {
@@ -120,7 +120,8 @@ void bind_report(nb::module_& m) {
       [](const BoundSweep& sweep, std::int64_t beside) {
         return notebook_html(sweep.result, sweep.base_duration, Bytes(beside));
       },
-      nb::arg("sweep"), nb::arg("beside"), "A curve with so many bytes beside the graph's, for notebooks.");
+      nb::arg("sweep"), nb::arg("beside"),
+      "A curve for notebooks, with `beside` bytes added to the graph's.");
 }
 
 }  // namespace remat::python

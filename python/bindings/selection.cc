@@ -1,4 +1,4 @@
-// A set of things to keep in memory, for executors that take no order.
+// Selections of values to keep, for executors that take a set and no order.
 #include "remat/selection.h"
 
 #include "bindings.h"
@@ -52,15 +52,15 @@ void bind_selection(nb::module_& m) {
   m.def("select_within", select, nb::arg("room"), nb::arg("items"), nb::arg("time_limit"),
         nb::sig("def select_within(room: list[int], items: list[tuple[int, list[tuple[int, int, int]], "
                 "list[int], list[int]]], time_limit: float) -> tuple[list[int], int, int]"),
-        "Which items to keep in memory for the most time saved. room: bytes of each moment. items: gain, "
-        "stretches (begin, end, bytes), items that exclude it, items that it requires. Returns the items, "
-        "their gain, and what no selection gains more than.");
+        "The items to keep in memory for the most time saved. room: bytes of each moment. items: gain, "
+        "stretches (begin, end, bytes), items that exclude it, items that it requires. Returns the "
+        "items, their gain, and an upper bound on any gain.");
   m.def("split_within", split, nb::arg("room"), nb::arg("parts"), nb::arg("work_limit"),
         nb::sig("def split_within(room: list[int], parts: list[list[tuple[int, list[int]]]], work_limit: int)"
                 " -> tuple[list[int], int, int, bool]"),
-        "One choice for each part at the least cost. room: bytes of each moment. parts: of each its choices: "
-        "cost, bytes of each moment. Returns the number of each choice (none: []), their cost, what nothing "
-        "costs less than, and whether that is proved.");
+        "One choice for each part at the least cost. room: bytes of each moment. parts: the choices of "
+        "each: cost, bytes of each moment. Returns the index of each choice (none: []), their cost, a "
+        "lower bound on it, and whether the choice is proved optimal (or that none fits).");
 }
 
 }  // namespace remat::python

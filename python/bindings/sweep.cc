@@ -20,7 +20,7 @@ BoundSweep sweep(const Question& question, int points, const std::string& planne
   BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};
   PlannerThread thread;
   effort.apply(thread.limits());
-  PlanStore own;  // a work limit asks for the same plans whatever came before
+  PlanStore own;  // with a work limit, plans must not depend on earlier calls
   PlanStore& store = effort.work_limit ? own : plan_store();
   thread.run([&] { outcome.result = remat::sweep(graph, options, thread.limits(), store); }, progress);
   for (const SweepPoint& point : outcome.result.points) {
@@ -74,11 +74,12 @@ void bind_point(nb::module_& m) {
           "Extra duration as a fraction of running every op once.")
       .def_prop_ro(
           "duration_lower_bound", [](const BoundPoint& p) { return p.duration_bound.duration.count(); },
-          "Duration that no plan within the budget can go below.")
+          "Lower bound on the duration of every plan within the budget.")
       .def_prop_ro(
           "status", [](const BoundPoint& p) { return p.record.status; }, "As in PlanResult.")
       .def_prop_ro(
-          "planner", [](const BoundPoint& p) { return p.record.planner; }, "The planner asked last here.")
+          "planner", [](const BoundPoint& p) { return p.record.planner; },
+          "The planner called last at this budget.")
       .def_prop_ro(
           "knee", [](const BoundPoint& p) { return p.knee; },
           "True at the point farthest below the chord of the curve.")
@@ -90,7 +91,7 @@ void bind_point(nb::module_& m) {
                  .format(p.budget.count(), percent_text(p.record.overhead), p.record.status);
            })
       .def("to_dict", dict_of_point, nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
-           "All of it but the plan, by name.")
+           "Everything but the plan, by name.")
       .def("__getstate__", packed_point, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
       .def(
           "__setstate__", [](BoundPoint& p, nb::tuple state) { new (&p) BoundPoint(unpacked_point(state)); },
@@ -103,7 +104,7 @@ void bind_sweep(nb::module_& m) {
   bind_point(m);
   nb::class_<BoundSweep>(m, "SweepResult", "Overhead against memory; overhead never falls along `points`.")
       .def_prop_ro(
-          "planner", [](const BoundSweep& s) { return s.planner; }, "That was asked.")
+          "planner", [](const BoundSweep& s) { return s.planner; }, "The planner that was requested.")
       .def_prop_ro(
           "order", [](const BoundSweep& s) { return std::string(to_string(s.order)); },
           "\"fixed\" or \"free\".")
@@ -112,19 +113,19 @@ void bind_sweep(nb::module_& m) {
       .def_prop_ro("keep_all_peak", [](const BoundSweep& s) { return s.result.keep_all_peak.count(); })
       .def_prop_ro(
           "smallest_peak", [](const BoundSweep& s) { return s.result.smallest_peak.count(); },
-          "Of any plan found, in bytes.")
+          "Least peak of any plan found, in bytes.")
       .def_prop_ro(
           "peak_lower_bound", [](const BoundSweep& s) { return s.result.peak_bound.peak.count(); },
-          "Bytes that no plan in this order can go below.")
+          "Lower bound on the peak of every plan in this order, in bytes.")
       .def_prop_ro(
           "stopped_by",
           [](const BoundSweep& s) -> std::optional<std::string> {
             if (!s.result.stopped_by) return std::nullopt;
             return std::string(to_string(*s.result.stopped_by));
           },
-          "\"time\", \"work\" or \"interrupted\", or None where the sweep ended by itself.")
+          "\"time\", \"work\" or \"interrupted\"; None if the sweep finished.")
       .def_prop_ro(
-          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.")
+          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall-clock seconds of the sweep.")
       .def(
           "_repr_html_", [](const BoundSweep& s) { return notebook_html(s.result, s.base_duration); },
           "For notebooks.")

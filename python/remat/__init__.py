@@ -1,4 +1,5 @@
-"""Remat plans what to keep and what to compute again, so that an op graph runs within a byte budget.
+"""Remat plans which activations to keep and which to recompute, so that an op graph runs within a byte
+budget.
 
 Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`` runs plans in PyTorch and is
 the only part that imports torch.
@@ -10,15 +11,15 @@ the only part that imports torch.
 - graphs: `Graph`, `Op`, `Value`, `load_graph`; of models by name: `generate`; of other programs: `convert`;
   devices for rooflines: `devices`, `parse_device`, `Device`
 - the largest size that fits: `largest`, which returns a `LargestResult` of `SizeRow`
-- plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`;
+- plans: `Plan`, `load_plan`, `check`, `simulate`; host memory that they copy to: `Host`;
   back into an ONNX model: `apply`
 - pipelines: `pipeline`, which returns a `PipelineResult` of `PipelineStage`; `checkpoint_file`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
-  `LayoutResult`; for buffers of anybody's own: `layout_buffers`; to measure on: `generate_buffers`
-- what plans and requests take of a CUDA device: `simulate_allocator`, which returns `AllocatorPeaks`, and
+  `LayoutResult`; for any buffers: `layout_buffers`; to measure on: `generate_buffers`
+- CUDA memory that plans and requests take: `simulate_allocator`, which returns `AllocatorPeaks`, and
   `CachingAllocator`
 - amounts of memory: `parse_bytes`, `format_bytes`
-- to see: `report`, which returns a `Report`
+- to view: `report`, which returns a `Report`
 - errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
   `InfeasibleError`
 

@@ -1,4 +1,4 @@
-"""The `remat` command: becomes the C++ command line that the package carries."""
+"""The `remat` command: runs the C++ command line in the package."""
 
 from __future__ import annotations
 

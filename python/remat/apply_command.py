@@ -1,4 +1,4 @@
-"""What `remat apply` becomes."""
+"""The command `remat apply`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans back in the form that a graph came in."""
+"""Writes plans back in the format that the graph came from."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def apply(
     *,
     dims: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Write an ONNX model whose nodes stand in the order of a plan, with copies of those that run again.
+    """Write an ONNX model with its nodes in the order of a plan, and copies of recomputed nodes.
 
-    The results are those of the model. A runtime keeps to the plan as far as it runs nodes in the order of
-    the file and does not merge equal ones (docs/graphs.md).
+    The results are those of the model. A runtime follows the plan if it runs nodes in the order of the file
+    and does not merge equal ones (docs/graphs.md).
 
     Args:
         model: an ONNX file.
-        plan: for the graph that :func:`convert` makes of it, or the file of one. Durations may be others.
-        output: the file to write. It is there as a whole or not at all.
+        plan: for the graph that :func:`convert` makes of the model, or its file. Durations may differ.
+        output: the file to write, atomically.
         dims: as in :func:`convert`; the written model has these sizes.
 
     Returns:
         The plan, with peak and duration for the graph.
 
     Raises:
-        GraphError: a model that is not what it should be.
+        GraphError: an invalid model.
         PlanError: a plan for another graph, or one that copies values to a host.
-        UsageError: no plan is given; weights are in files that the output's folder has not.
+        UsageError: no plan is given; weights are in files that the output's folder lacks.
         RematError: the output cannot be written; `onnx` is missing, with what to install.
     """
     if not isinstance(plan, (Plan, str, os.PathLike)):
@@ -55,7 +55,7 @@ def apply(
     except OSError as error:
         raise GraphError(f"cannot read {source}: {error.strerror}") from None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about durations, which nothing is chosen by here
+        warnings.simplefilter("ignore")  # about durations, which are not used here
         read, graph, node_of = from_onnx.read(source, options)
     given = plan if isinstance(plan, Plan) else _core.load_plan(plan)
     if given.copies:

@@ -1,4 +1,4 @@
-"""The functions of the core that are public as they are, with signatures that Python sees."""
+"""Functions of the core that are public unchanged, with signatures that Python sees."""
 
 from __future__ import annotations
 

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What one planner made of the problem; amounts in bytes, durations in the graph's time unit, None where
-    there is no plan.
+    """The result of one planner. Amounts are in bytes, durations in the graph's time unit; None without a
+    plan.
 
     Attributes:
-        status: as in :class:`PlanResult`; "not run" where the planner does not support the problem.
+        status: as in :class:`PlanResult`; "not run" if the planner does not support the problem.
         overhead: extra duration as a fraction of running every op once.
-        over_budget: True where the plan with the smallest peak is over the budget: to be shown and
-            never to be run.
+        over_budget: True if even the plan with the smallest peak is over the budget; it is for display only.
         gap: (duration - duration_bound) / duration_bound.
         note: why the planner did not run, or which other one made the plan.
-        result: everything else, the plan too; None where the planner did not run.
+        result: all other results, including the plan; None if the planner did not run.
     """
 
     planner: str
@@ -53,7 +52,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` returns: a row for each planner, in the sequence in which they ran."""
+    """The result of :func:`compare`: a row for each planner, in the sequence of the runs."""
 
     graph: str
     budget: int | None
@@ -79,7 +78,7 @@ class Comparison:
 
     @property
     def best(self) -> ComparisonRow | None:
-        """The row with the least overhead within the budget; None where no planner found a plan."""
+        """The row with the least overhead within the budget; None if no planner found a plan."""
         within = [row for row in self.rows if row.overhead is not None and not row.over_budget]
         return min(within, key=lambda row: row.overhead or 0.0, default=None)
 
@@ -111,9 +110,9 @@ def compare(
         plans: plans of other programs, by name: validated, simulated and compared with the bounds as ours.
         host: as of :func:`plan`.
 
-    The limits hold for each planner; the others are those of :func:`plan`. No planner is given what another
-    one found. A planner that does not support the problem has its reason in `note`; a plan that is not valid
-    has the broken rule there.
+    The limits hold for each planner separately; other keywords are those of :func:`plan`. No planner starts
+    from another one's plan. `note` holds the reason why a planner does not support the problem, or the rule
+    that an invalid plan breaks.
 
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.
@@ -123,7 +122,7 @@ def compare(
         planners = [planners]
     names = [planner.name for planner in _core.planners()] if planners is None else list(planners)
     question, limits, progress = asked("compare", graph, budget, effort, host=host)
-    # An unknown planner ends it before any has run.
+    # An unknown planner is an error before any runs.
     reasons = [_core.unsupported(question, name) for name in names]
     rows = [
         ComparisonRow(name, "not run", note=reason) if reason else _row(name, question, limits, progress)
@@ -154,7 +153,7 @@ def _row(name: str, question: _core.Question, limits: _core.Effort, progress: An
     try:
         return _shown(name, _core.plan_alone(question, name, limits, progress))
     except Exception as error:
-        # A faulty planner of a user's own does not end the comparison.
+        # A faulty user's planner does not end the comparison.
         if not is_registered(name):
             raise
         fault = "not valid" if isinstance(error, PlanError) else type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RematError(Exception):
-    """Base of all errors of remat; raised itself where a file cannot be written."""
+    """Base of all errors of remat; itself raised if a file cannot be written."""
 
 
 class GraphError(RematError, ValueError):
@@ -12,12 +12,12 @@ class GraphError(RematError, ValueError):
 
 
 class PlanError(RematError, ValueError):
-    """A plan breaks a rule, or its file says something that its steps do not confirm."""
+    """A plan breaks a rule, or its file has numbers that its steps contradict."""
 
     rule: str
-    """Name of the broken rule (``"input_ready"``, ...), or ``""`` where it is no rule of the model."""
+    """Name of the broken rule (``"input_ready"``, ...), or ``""`` if no rule of the model is broken."""
     step: int | None
-    """The step that breaks it, or None where the whole plan does."""
+    """The step that breaks it, or None if the whole plan does."""
 
     def __init__(self, message: str, *, rule: str = "", step: int | None = None) -> None:
         super().__init__(message)
@@ -37,9 +37,9 @@ class NoPlanError(RematError):
     """No plan within the budget was found. Nothing is proved unless it is an :class:`InfeasibleError`."""
 
     floor: int
-    """Bytes that no plan whatever can go below."""
+    """Lower bound on the peak of every plan, in bytes."""
     smallest_known: int
-    """The smallest budget, in bytes, that is known to work."""
+    """The smallest budget known to work, in bytes."""
 
     def __init__(self, message: str, *, floor: int = 0, smallest_known: int = 0) -> None:
         super().__init__(message)
@@ -48,4 +48,4 @@ class NoPlanError(RematError):
 
 
 class InfeasibleError(NoPlanError):
-    """Proved: no plan fits into the budget in the order that was asked for."""
+    """Proved: no plan of the requested order is within the budget."""

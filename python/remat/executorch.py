@@ -1,4 +1,4 @@
-"""A memory planning algorithm for ExecuTorch, which places tensors as `remat.layout_buffers` does
+"""A memory planning algorithm for ExecuTorch that places tensors with `remat.layout_buffers`
 (docs/executorch.md).
 
 Importing this module imports neither executorch nor torch.
@@ -14,20 +14,19 @@ from remat.errors import GraphError
 from remat.planning import layout_buffers
 from remat.tables import require
 
-# Some seconds where the lower bound is not reached; most models reach it within milliseconds.
+# Some seconds if the lower bound is not reached; most models reach it within milliseconds.
 _WORK_LIMIT = 5_000_000
-# Of tensors without a memory of their own; 0 holds constants.
+# Default memory of tensors; memory 0 holds constants.
 _DEFAULT_MEMORY = 1
 
 
 class Spec(Protocol):
-    """What is read of a ``TensorSpec`` of ExecuTorch.
+    """The part of ExecuTorch's ``TensorSpec`` that is read.
 
     Attributes:
         lifetime: the first and the last node that use the tensor, both included.
-        mem_id: the memory that it is to be in; None: memory 1.
-        storage_base: a tensor in whose memory this one lies, `storage_base_offset` bytes from its begin, or
-            None.
+        mem_id: the memory to place it in; None: memory 1.
+        storage_base: a tensor whose memory holds this one, at `storage_base_offset` bytes, or None.
         allocated_memory: bytes, rounded up to the alignment.
     """
 
@@ -54,20 +53,19 @@ def layout(
     seed: int = 0,
     on_layout: Callable[[int, LayoutResult], object] | None = None,
 ) -> Any:
-    """An algorithm for the ``MemoryPlanningAlgorithmSuite`` of ExecuTorch, beside its own or alone.
+    """Place tensors; an algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite``, with others or alone.
 
-    The first five arguments are those that the suite gives; ``functools.partial`` sets the others. Each
-    memory (``mem_id``) is laid out by itself. What submodules need comes first in it, as with ExecuTorch's
-    own algorithms. Nothing is written to the specs but their alignment; the suite does that.
+    The suite passes the first five arguments; ``functools.partial`` sets the others. Each memory (``mem_id``)
+    is laid out separately, with the buffers of submodules first, as in ExecuTorch's own algorithms. Only the
+    alignment of the specs is written; the suite writes the rest.
 
     Args:
         alignment: every offset is a multiple of it, and sizes are rounded up to it; bytes.
         specs: the tensors to place, whose lifetimes are known.
-        graph_module: ``input_mem_buffer_sizes`` of it, where it has them, are the bytes of its submodules by
-            memory.
+        graph_module: its ``input_mem_buffer_sizes``, if any, are the bytes of its submodules by memory.
         graph_signature: not read.
         extra_padding: bytes that are added to each memory that holds tensors.
-        work_limit: deterministic units of work for each memory: the same layout comes out on every machine.
+        work_limit: units of work for each memory; makes layouts equal on every machine.
         time_limit: seconds of wall clock for each memory, or ``"1s"``; None: no limit of this kind.
         seed: of the search's random numbers.
         on_layout: called with each memory that holds tensors and its :class:`remat.LayoutResult`, which has
@@ -77,7 +75,7 @@ def layout(
         A ``MemoryAlgoResult`` of ExecuTorch.
 
     Raises:
-        GraphError: a tensor that is to lie in the memory of another one and cannot.
+        GraphError: a tensor cannot lie in the memory of its `storage_base`.
         RematError: executorch is not installed.
     """
     api = require("executorch.exir.memory_planning", "executorch", "remat.executorch")
@@ -111,7 +109,7 @@ def layout(
         offsets |= {spec: begin + offset for spec, offset in zip(lives, result.offsets.tolist(), strict=True)}
         sizes[memory] = begin + result.best_arena + extra_padding
 
-    # Tensors whose bytes overlap must be of one object, so all of a memory are.
+    # Overlapping tensors must belong to one object, so all tensors of a memory do.
     places = {
         spec: api.SpecAllocResult(mem_id=_memory_of(root), mem_obj_id=0, mem_offset=offsets[root] + inside)
         for spec, (root, inside) in roots.items()
@@ -128,7 +126,7 @@ def _rounded_up(size: int, alignment: int) -> int:
 
 
 def _roots(specs: list[Spec], alignment: int) -> dict[Spec, tuple[Spec, int]]:
-    """By tensor: the one whose memory it lies in, and its offset there. Itself and 0 for most."""
+    """By tensor: the tensor whose memory holds it, and its offset there; mostly itself and 0."""
     planned = set(specs)
     roots = {}
     for spec in specs:

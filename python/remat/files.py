@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that no reader, at no time, sees a part of it. Raises OSError."""
+    """Write a file such that readers never see a part of it. Raises OSError."""
     beside = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
     try:
         with beside.open("xb") as file:

@@ -1,9 +1,8 @@
-"""The hierarchical planner ``hiremate`` with parts of a user's own.
+"""The hierarchical planner ``hiremate`` with parts written by users.
 
-A *partitioner* cuts a training step into groups of layers (a layer is a forward op and the backward ops
-that are paired with it); a *level solver* finds ways to run one group (its options) at several budgets. What
-either returns is checked by the core; the plan that comes out is confirmed by the simulator as every
-other one.
+A *partitioner* cuts a training step into groups of layers (a layer is a forward op and its paired backward
+ops); a *level solver* finds ways to run one group (its options) at several budgets. The core checks what both
+return, and confirms the resulting plan by the simulator like all others.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class TrainingGraph:
     """A training step as layers, named by their forward op: 0, 1, ... in the graph's order.
 
     graph: the graph.
-    before: for each layer those that must come before it, soft dependencies included.
+    before: for each layer its predecessors, soft dependencies included.
     backward: for each layer its backward ops.
     """
 
@@ -38,12 +37,11 @@ class TrainingGraph:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a group: op steps of its forward pass (forward ops only, each at least once) and, later,
-    of its backward pass (each backward op; forward ops again).
+    """One way to run a group: the steps of its forward pass (only forward ops, each at least once) and,
+    later, of its backward pass (each backward op, and recomputed forward ops).
 
-    With `refresh` the option is a refreshed one: those forward ops run between the two parts, as soon as
-    anything outside wants the outputs of the group, which they all make again; the backward part finds what
-    they made."""
+    `refresh`: forward ops to recompute between the two passes, when the outside first needs the outputs of
+    the group; they make all of these, and the backward pass finds their values."""
 
     forward: Sequence[int]
     backward: Sequence[int]
@@ -72,25 +70,25 @@ class Level:
 
 @dataclass(frozen=True)
 class LevelBudget:
-    """Bytes at every step, and where it is set between the two passes. At the root `peak` is the whole
-    budget; below it counts what the group makes."""
+    """`peak`: bytes at every step; `saved`, if set: bytes between the two passes. At the root, `peak` is the
+    whole budget; below, it bounds the values that the group makes."""
 
     peak: int
     saved: int | None
 
 
 class Partitioner(Protocol):
-    """Anything with this method."""
+    """Interface of partitioners."""
 
     def partition(self, training: TrainingGraph) -> Nested:
         """Nested lists of layers: ``[[0, 1, [2, 3]], 4]``. Every layer once; groups must be convex."""
 
 
 class LevelSolver(Protocol):
-    """Anything with these methods. They are called from the planner's threads, one at a time."""
+    """Interface of level solvers. Called from the planner's threads, one at a time."""
 
     def applicable(self, level: Level) -> bool:
-        """Is it suited for this group?"""
+        """True if the solver supports this group."""
 
     def options(self, level: Level, budgets: list[LevelBudget]) -> Iterable[Option]:
         """Options for some or all of the budgets."""
@@ -105,19 +103,19 @@ def plan(
     top: Sequence[str | LevelSolver] | None = None,
     **effort: Unpack[Effort],
 ) -> PlanResult:
-    """:func:`remat.plan` with the planner ``hiremate`` and other parts.
+    """:func:`remat.plan` with the planner ``hiremate`` and the user's parts.
 
     Args:
-        partitioner: in place of the one that `options` name.
+        partitioner: replaces the one named by `options`.
         lower: solvers of the groups below the root: ``"h_ilp"``, ``"rk_rotor"``, the name of a planner, or a
-            :class:`LevelSolver`. All that are applicable run on every group and their options are pooled.
+            :class:`LevelSolver`. All applicable ones run on every group, and their options are pooled.
         top: solvers of the root; the best plan of all of them counts.
 
-    The other arguments are those of :func:`remat.plan`; an exception that a part raises comes out of here.
+    The other arguments are those of :func:`remat.plan`; exceptions of a part are re-raised.
 
     Raises:
-        BudgetError, UsageError: as in :func:`remat.plan`; also a graph without a backward pass, groups that
-            are not convex, and options that are no valid run of their group, naming the solver.
+        BudgetError, UsageError: as in :func:`remat.plan`; also for a graph without a backward pass, groups
+            that are not convex, and invalid options of a solver, which is named.
     """
     question, limits, progress = asked("plan", graph, budget, effort)
     parts = (
@@ -131,7 +129,7 @@ def plan(
 def partition(graph: Graph, options: Mapping[str, Any] | None = None) -> list[Any]:
     """The groups that the planner would use, as nested lists of forward ops.
 
-    Raises UsageError where the graph has no backward pass."""
+    Raises UsageError if the graph has no backward pass."""
     return _core.hiremate_partition(graph, _core.Effort(None, None, None, 0, 1, dict(options or {})))
 
 

@@ -1,4 +1,4 @@
-"""The call that cuts models into pipelines."""
+"""Cuts models into pipelines."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ def pipeline(
     work_limit: int | None = None,
     check: bool = False,
 ) -> PipelineResult:
-    """Where to cut a training step into the stages of a pipeline, and what each stage recomputes within its
-    budget, so that the slowest stage takes as little time as possible (docs/pipeline.md).
+    """Cut a training step into pipeline stages and plan recomputation within each stage's budget, such that
+    the slowest stage is as fast as possible (docs/pipeline.md).
 
     Args:
         graphs: the training step of one micro-batch of a model; or those of its parts in sequence, each with
-            how many of it follow each other.
+            its number of consecutive repetitions.
         stages: devices.
         schedule: "1f1b", or "interleaved" with several chunks of the model on each device.
         microbatches: of a step; interleaved: a multiple of the stages.
         budget: of each device, in bytes or as ``"40GiB"``; None: no budget.
         chunks: of each device, interleaved: 2 by default.
-        executor: "saved": a block saves any set of results, what else its backward needs runs again once;
-            "checkpoint": it runs again as a whole but for ops whose results it saves, as
-            `torch.utils.checkpoint` does.
+        executor: "saved": a block saves any set of results and recomputes other needed ones once;
+            "checkpoint": the whole block is recomputed except ops whose results it saves, as by
+            `torch.utils.checkpoint`.
         cuts: "layers": between numbered modules (``layers.3``, ``layers.4``) where there are any; "all":
             wherever one value passes forward and one gradient back.
-        data: names of graph inputs that come with each micro-batch; by default those that no update reads,
-            where the graph has updates, else none.
-        state: bytes of optimizer state for each byte of gradients, beside what updates in the graph read.
+        data: names of graph inputs that come with each micro-batch; by default those that no update reads if
+            the graph has updates, else none.
+        state: bytes of optimizer state per byte of gradients, in addition to state that updates in the graph
+            read.
         time_limit, work_limit: as for :func:`plan`.
-        check: raise an error where no pipeline fits.
+        check: raise an error if no pipeline fits.
 
     Raises:
         UsageError: fewer blocks than stages, or a schedule that does not exist.

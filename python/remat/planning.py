@@ -20,7 +20,7 @@ Progress = Callable[[str, float, "int | None", "int | None", bool], object]
 
 
 class Effort(TypedDict, total=False):
-    """Keywords of all calls that plan: in which order of ops, how long, with what; see :func:`plan`."""
+    """Keywords of all calls that plan: order mode, limits, seed and options; see :func:`plan`."""
 
     order: Literal["fixed", "free"]
     time_limit: float | str | None
@@ -32,7 +32,7 @@ class Effort(TypedDict, total=False):
     progress: Progress | None
 
 
-#: What keywords are where they are not given.
+#: Defaults of the keywords.
 EFFORT_DEFAULTS = {"order": "fixed", "time_limit": 10.0, "gap": GAP, "seed": 0, "threads": 1}
 
 _REQUESTED = frozenset(option.name for option in _core.request_options())
@@ -48,9 +48,9 @@ def asked(
     host: Host | float | str | None = None,
     **options: object,
 ) -> Asked:
-    """What the core is asked, with defaults for what is not given; options: by name, of the core's
-    `request_options`. Raises TypeError for a keyword that does not exist, UsageError for the value of an
-    option, BudgetError for a number that is no amount of bytes."""
+    """The request for the core, with defaults filled in. options: by name, as in the core's
+    `request_options`. Raises TypeError for an unknown keyword, UsageError for an invalid value of an option,
+    BudgetError for a number that is no amount of bytes."""
     require_graph(graph)
     refuse_share(budget)
     limits, progress = limits_of(call, effort)
@@ -59,7 +59,7 @@ def asked(
 
 
 def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]:
-    """The same without a question."""
+    """The limits alone."""
     unknown = [name for name in effort if name not in Effort.__annotations__]
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
@@ -75,7 +75,7 @@ def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]
 
 
 def require_graph(graph: object) -> None:
-    """Raises UsageError for what is no graph, a path to one for example."""
+    """Raises UsageError unless `graph` is a graph; a path to one is not."""
     if not isinstance(graph, Graph):
         kind = type(graph).__name__
         raise UsageError(
@@ -84,7 +84,7 @@ def require_graph(graph: object) -> None:
 
 
 def refuse_share(budget: object) -> None:
-    """Raises BudgetError for a share in place of a percentage, 0.6 for example."""
+    """Raises BudgetError for a fraction such as 0.6 in place of a percentage."""
     if isinstance(budget, float) and 0 < budget <= 1:
         raise BudgetError(
             f'budget {budget} is not a whole number of bytes: did you mean "{100 * budget:g}%"?'
@@ -92,14 +92,14 @@ def refuse_share(budget: object) -> None:
 
 
 def name_of(planner: object) -> str:
-    """The name of a planner. Raises UsageError for what is no text."""
+    """The name of a planner. Raises UsageError if it is not a str."""
     if isinstance(planner, str):
         return planner
     raise UsageError(f'planner is of type {type(planner).__name__}: it has to be a name, such as "auto"')
 
 
 def gap_text(gap: object) -> str | None:
-    """A gap as the core reads it. Raises UsageError for what is neither a text nor a number."""
+    """A gap as text for the core. Raises UsageError if it is neither a str nor a number."""
     if gap is None or isinstance(gap, str):
         return gap
     if isinstance(gap, bool) or not isinstance(gap, (int, float)):
@@ -126,21 +126,22 @@ def plan(
 
     Args:
         graph: what to plan.
-        budget: bytes, ``"6GiB"``, ``"800MB"`` or ``"75%"`` of ``graph.keep_all_peak``; it covers everything,
-            graph inputs included. None: no budget.
+        budget: bytes, ``"6GiB"``, ``"800MB"`` or ``"75%"`` of ``graph.keep_all_peak``; graph
+            inputs included. None: no budget.
         planner: name of one of :func:`remat.planners`.
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
             which has to be within the budget if there is one.
-        host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
-            (``"25GB/s"``): a value is kept, computed again or fetched back. Only with a budget on the peak.
+        host: host memory that values may be offloaded to while ops run, or its bandwidth both ways
+            (``"25GB/s"``): each value is kept, recomputed or offloaded. Only with a budget on the peak.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
-        executor: whose limits the plan keeps, docs/executors.md: ``"remat"``: none; ``"partitioner"``: that
-            of Inductor, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
-            around each numbered module. Bounds and proofs are those of the executor; `full` of the result is
-            what any plan can do. Only with order "fixed", objective "time", a budget on the peak and no host.
-        budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
-            offset for each buffer is, and the result has that `layout`; ``"reserved"``: what PyTorch's
-            allocator takes from the device is (docs/allocator.md), and the result has `allocator_peaks`.
+        executor: what runs the plan (docs/executors.md): ``"remat"``: any plan; ``"partitioner"``: PyTorch's
+            partitioner, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
+            around each numbered module. Bounds and proofs are over the executor's plans; `full` of the result
+            is the best full plan. Only with order "fixed", objective "time", a budget on the peak and no
+            host.
+        budget_on: what the budget bounds: ``"peak"``: live bytes; ``"arena"``: one allocation that holds each
+            buffer at a fixed offset, and the result has its `layout`; ``"reserved"``: memory that PyTorch's
+            allocator reserves on the device (docs/allocator.md), and the result has `allocator_peaks`.
         alignment: for ``budget_on="arena"``: every offset is a multiple of it.
         allocator: for ``budget_on="reserved"``: ``"cuda"``, ``"cuda-expandable"`` or ``"exact"``, with
             options as of :class:`CachingAllocator`.
@@ -148,19 +149,18 @@ def plan(
     Keyword Args:
         order: ``"fixed"`` (the default): first runs follow the graph's order; ``"free"``: any valid sequence.
         time_limit: seconds of wall clock, 10.0 by default, or None; also as a text: ``"500ms"``, ``"2m"``.
-        work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
-            the same plan comes out on every machine.
-        gap: stop once the plan is proved this close to the fastest (`stopped_by` is then "gap");
+        work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed,
+            the plan is the same on every machine.
+        gap: stop once the plan is proved to be this close to optimal (`stopped_by` is then "gap");
             ``"0.01%"`` by default, as a number 0.0001. None or 0: stop only at the limits.
         seed: of the planner's random numbers, 0 by default.
-        threads: how many the planner may use, 1 by default.
+        threads: number of threads of the planner, 1 by default.
         options: of the planner itself, by name.
         progress: called on the calling thread for every improved plan, as ``progress(planner, seconds, peak,
-            duration, within_budget)``; what it raises stops the planner and is raised here.
+            duration, within_budget)``; an exception stops the planner and is re-raised.
 
-    Within one process more memory never gives a slower plan: planners that improve on plans ("auto" and
-    "search") start from those that earlier calls found for the same graph and order, unless there is a work
-    limit.
+    Within one process, more memory never gives a slower plan: planners that improve plans ("auto" and
+    "search") start from plans of earlier calls for the same graph and order, unless there is a work limit.
 
     The planner runs without the GIL. Ctrl-C stops it and returns the best plan so far, with
     ``stopped_by == "interrupted"``; a second Ctrl-C before it has stopped raises KeyboardInterrupt.
@@ -168,7 +168,7 @@ def plan(
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.
         UsageError: an unknown planner, executor, allocator or option, or a value that it cannot take.
-        GraphError: a graph that lacks what the executor needs.
+        GraphError: the graph lacks something that the executor needs.
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
@@ -201,16 +201,16 @@ def sweep(
 ) -> SweepResult:
     """Overhead against memory, from the keep-all peak down to the smallest peak found, in one run.
 
-    Plans are shared between the budgets: overhead never falls as the budget falls. The limits hold for the
-    whole sweep; once they are reached the points known so far come back.
+    Plans are shared between the budgets, so overhead never falls as the budget falls. The limits hold for the
+    whole sweep; when they are reached, the points known so far are returned.
 
     Args:
         graph: what to plan.
         points: how many budgets, 2 to 1000, evenly spaced.
-        host: as in :func:`plan`. The budgets then go down to the floor of the ops, and those that no plan was
-            found for are left out.
+        host: as in :func:`plan`. Budgets then go down to the floor of the ops, and budgets without a plan are
+            left out.
 
-    The others are those of :func:`plan`.
+    Other keywords are those of :func:`plan`.
 
     Raises:
         UsageError: an unknown planner or option, or a number of points outside [2, 1000].
@@ -220,7 +220,7 @@ def sweep(
 
 
 class LayoutEffort(TypedDict, total=False):
-    """Keywords of the calls that lay out; see :func:`layout`."""
+    """Keywords of layout calls; see :func:`layout`."""
 
     time_limit: float | str | None
     work_limit: int | None
@@ -229,7 +229,7 @@ class LayoutEffort(TypedDict, total=False):
 
 
 def layout_effort(call: str, effort: LayoutEffort) -> tuple[_core.Effort, Progress | None]:
-    """Limits with defaults for what is not given. Raises TypeError for a keyword that does not exist."""
+    """Limits with defaults filled in. Raises TypeError for an unknown keyword."""
     unknown = [name for name in effort if name not in LayoutEffort.__annotations__]
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
@@ -250,14 +250,14 @@ def layout(
 ) -> LayoutResult:
     """Gives every instance and workspace of a plan an offset in one allocation.
 
-    Buffers that live at the same time do not overlap. The arena is that allocation, the pool, and the
-    graph's inputs, which are not laid out.
+    Buffers alive at the same time do not overlap. The arena is this allocation (the pool) plus the graph's
+    inputs, which are not laid out.
 
     Args:
         graph: what the plan is for.
-        plan: its steps are checked first, in free order.
+        plan: its steps are checked first, as a plan of free order.
         capacity: bytes that the arena must not exceed, graph inputs included: a number, ``"6GiB"`` or
-            ``"75%"`` of ``graph.keep_all_peak``; any layout within it will do. None: the smallest arena.
+            ``"75%"`` of ``graph.keep_all_peak``; any layout within it is an answer. None: the smallest arena.
         alignment: every offset is a multiple of it, and sizes are rounded up to it.
 
     Keyword Args:
@@ -265,9 +265,9 @@ def layout(
         work_limit: deterministic units of work, None by default; alone it makes the same layout on every
             machine.
         seed: of the search's random numbers, 0 by default.
-        progress: called for every improved layout, as that of :func:`plan`, with the pool for the peak.
+        progress: called for every improved layout, as in :func:`plan`, with the pool in place of the peak.
 
-    A first layout exists after milliseconds. It runs without the GIL; Ctrl-C returns the best layout so far.
+    A first layout is found within milliseconds. Runs without the GIL; Ctrl-C returns the best layout so far.
 
     Raises:
         PlanError: the plan breaks a rule.
@@ -291,19 +291,18 @@ def layout_buffers(
     alignment: int = 1,
     **effort: Unpack[LayoutEffort],
 ) -> LayoutResult:
-    """The same for buffers of anybody's own: buffer ``i`` needs ``size[i]`` bytes in the time
-    ``[lower[i], upper[i])``.
+    """The same for any buffers: buffer ``i`` needs ``size[i]`` bytes during ``[lower[i], upper[i])``.
 
     Args:
-        lower: begins of the lives, integers of any unit; of shape (n,), as are the next two.
-        upper: their ends, each after its begin.
+        lower: starts of the live ranges, integers of any unit; shape (n,), as are the next two.
+        upper: ends of the live ranges, exclusive, each after its start.
         size: bytes.
 
-    The others are those of :func:`layout`; `capacity` cannot be in percent.
+    Other arguments are those of :func:`layout`; `capacity` cannot be in percent.
 
     Raises:
         UsageError: arrays of different lengths.
-        RematError: a life that ends before it begins, or sizes whose sum does not fit into 62 bits.
+        RematError: a live range that ends before it starts, or sizes whose sum does not fit into 62 bits.
     """
     limits, progress = layout_effort("layout_buffers", effort)
     return _core.layout_buffers(lower, upper, size, capacity, alignment, limits, progress)

@@ -1,4 +1,4 @@
-"""Planners of a user's own, written in Python."""
+"""Users' planners, written in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remat import _core
 from remat._core import Plan, PlannerProblem
 from remat.signatures import signed
 
-#: A planner: the op that each step runs, a plan, or None where it found none.
+#: A planner: returns the op of each step, a plan, or None if it found none.
 Planner = Callable[[PlannerProblem], "Plan | Sequence[int] | None"]
 
 
@@ -32,7 +32,7 @@ def register_planner(
     source: str = "",
     supports: Callable[[PlannerProblem], str | None] | None = None,
 ) -> None:
-    """Adds a planner, or replaces the one that was registered under this name in this process.
+    """Add a planner, or replace the one registered under this name in this process.
 
     All calls then take it by name (:func:`plan`, :func:`compare`, :func:`sweep`, :func:`largest`), and
     :func:`planners` lists it. ``auto`` does not call it. Every plan is checked by the validator, its cost is
@@ -40,36 +40,36 @@ def register_planner(
 
     Args:
         name: letters, digits, ``_``, ``-`` and ``.``; none of Remat's own.
-        function: called with a :class:`PlannerProblem`, on a thread of its own that holds the GIL. Returns
-            the op of each step, in order, or a :class:`Plan`; None where it found nothing. A plan over the
-            budget is shown and never run. It should call ``problem.spend()`` after each piece of work and
-            return when that is True: nothing else ends it.
+        function: called with a :class:`PlannerProblem`, on a separate thread that holds the GIL. Returns the
+            op of each step, in order, or a :class:`Plan`; None if it found nothing. A plan over the budget is
+            for display only. It should call ``problem.spend()`` after each piece of work and return when that
+            is True: nothing else stops it.
         description: one line, for :func:`planners`, as the next two.
         guarantee: what it promises.
         source: the paper.
         supports: returns why a problem is not supported, or None.
 
-    What the function raises comes out of :func:`plan`; :func:`compare` has it in the planner's row.
+    Exceptions of the function are raised by :func:`plan`; :func:`compare` puts them into the planner's row.
 
     Raises:
-        UsageError: a name that it cannot have.
+        UsageError: an invalid name, or one of Remat's planners.
     """
     _register(name, description, guarantee, source)
     _registered[name] = _Registered(function, supports)
 
 
 def is_registered(name: str) -> bool:
-    """Whether the planner is a user's own."""
+    """True if a user registered the planner."""
     return name in _registered
 
 
 def registered() -> dict[str, object]:
-    """All of them, by name: another object where one was replaced."""
+    """All registered planners by name; a replaced one is a new object."""
     return dict(_registered)
 
 
 def ask(name: str, problem: PlannerProblem) -> Plan | Sequence[int] | None:
-    """What the planner answers; called by the core."""
+    """Run a registered planner; called by the core."""
     return _registered[name].function(problem)
 
 

@@ -1,4 +1,4 @@
-"""``remat replay HISTORY``: a recorded history of CUDA memory beside what the simulated allocator would do.
+"""``remat replay HISTORY``: compares a recorded history of CUDA memory with the simulated allocator.
 
 The history is a pickle that ``torch.cuda.memory._dump_snapshot`` wrote after
 ``torch.cuda.memory._record_memory_history()``. docs/allocator.md has what is compared.
@@ -35,7 +35,7 @@ class HistoryError(RematError):
 
 
 class _Plain(pickle.Unpickler):
-    """Reads what is made of dicts, lists, tuples, texts and numbers, and calls nothing."""
+    """Unpickles only dicts, lists, tuples, texts and numbers, and calls nothing."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise HistoryError(f"it names {module}.{name}, and a history holds no objects")
@@ -56,7 +56,7 @@ def load_history(path: Path) -> dict[str, Any]:
         raise HistoryError(f"{path}: {error}") from None
     except OSError as error:
         raise HistoryError(f"cannot read {path}: {error.strerror}") from None
-    except Exception as error:  # a broken pickle raises whatever it runs into
+    except Exception as error:  # a broken pickle may raise any exception
         raise HistoryError(f"{path}: not a pickle: {str(error) or type(error).__name__}") from None
     return snapshot
 
@@ -94,7 +94,7 @@ def _is_pool(pool: Any) -> bool:
 
 
 def recorded_settings(snapshot: dict[str, Any]) -> str:
-    """The allocator that was recorded, as the file says; "cuda" where it says nothing."""
+    """The allocator settings in the file; "cuda" if there are none."""
     settings = snapshot.get("allocator_settings")
     if not isinstance(settings, dict):
         return "cuda"
@@ -105,14 +105,14 @@ def recorded_settings(snapshot: dict[str, Any]) -> str:
 
 @dataclass
 class Replay:
-    """What was recorded on a device, and what was predicted. Amounts are bytes."""
+    """Recorded and predicted memory of a device, in bytes."""
 
     device: int
     allocator: str
     events: int = 0
     allocations: int = 0
     skipped: int = 0  # of private pools
-    unknown_frees: int = 0  # of what was allocated before the history began
+    unknown_frees: int = 0  # of blocks allocated before the history began
     failures: int = 0
     requested_peak: int = 0
     allocated_peak: int = 0
@@ -122,11 +122,11 @@ class Replay:
     recorded_reserved_peak: int = 0
     reserved_at_end: int = 0
     recorded_reserved_at_end: int = 0
-    reserved_before: int | None = None  # what the device held when the history began
+    reserved_before: int | None = None  # device memory in use when the history began
     first_difference: str | None = None
 
     def report(self) -> dict[str, Any]:
-        """As it is printed."""
+        """The printed report."""
         fields = dict(vars(self))
         difference = fields.pop("first_difference")
         if self.recorded_reserved_peak:
@@ -140,11 +140,11 @@ Range = tuple[int, bool]  # stream, and whether it serves small requests
 
 @dataclass
 class _Recorded:
-    """Segments as the history has them."""
+    """The segments of the history."""
 
     reserved: int = 0
     begins: list[int] = field(default_factory=list)
-    # Of expandable segments: the pages of a range are mapped from its begin on, small ones one by one.
+    # For expandable segments: pages of a range are mapped from its start, small ones one by one.
     ranges: dict[Range, int] = field(default_factory=dict)
     mapped: dict[Range, int] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class _Recorded:
             del self.begins[at]
 
     def offset(self, address: int, stream: int, is_small: bool, is_expandable: bool) -> int | None:
-        """Of an address in its segment; None where the segment was not recorded."""
+        """The offset of an address in its segment; None if the segment was not recorded."""
         if is_expandable:
             begin = self.ranges.get((stream, is_small))
             return None if begin is None else address - begin
@@ -270,9 +270,9 @@ def replay(
     Args:
         snapshot: as of :func:`load_history`.
         allocator: as of :class:`remat.CachingAllocator`; None: the recorded settings.
-        capacity: what the device holds, in bytes or as "80GiB"; None: without end.
+        capacity: memory of the device, in bytes or as "80GiB"; None: unlimited.
 
-    Raises UsageError for an allocator or a capacity that is none.
+    Raises UsageError for an invalid allocator or capacity.
     """
     results = []
     name = allocator or recorded_settings(snapshot)

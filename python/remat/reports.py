@@ -1,4 +1,4 @@
-"""The call that shows plans."""
+"""Reports on plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Shown = Plan | PlanResult | SweepPoint
 Format = Literal["html", "json", "csv", "dot", "perfetto", "memory_viz"]
 
-# Seconds of the curve where nobody says: a look at a plan should not take as long as making one.
+# Default seconds for the curve: viewing a plan should not take as long as planning.
 _CURVE_S = 5.0
 
 
@@ -35,32 +35,32 @@ def report(
     allocator: str | None = None,
     **effort: Unpack[Effort],
 ) -> Report:
-    """Where memory goes at every step, what plans keep and compute again, how far from the possible they are.
+    """Report memory at every step, what plans keep and recompute, and their distance to the bounds.
 
-    A :class:`Report` holds a whole file: a page for the browser that needs nothing else, or a file for
-    another viewer (docs/report.md). ``report(graph, plan).save("r.html")`` writes it; a notebook shows it.
+    A :class:`Report` holds a whole file: a self-contained HTML page, or a file for another viewer
+    (docs/report.md). ``report(graph, plan).save("r.html")`` writes it; a notebook shows it.
 
     Args:
-        graph: what the plans are for. Keeping everything is always shown.
-        plans: plans, results of :func:`plan` (of one without a plan within the budget: the closest) or points
-            of a sweep; a mapping gives them titles. "csv", "dot" and "memory_viz" take one at most.
+        graph: the graph of the plans. The keep-all plan is always shown.
+        plans: plans, results of :func:`plan` (without a plan within the budget: the closest one) or points of
+            a sweep; a mapping gives them titles. "csv", "dot" and "memory_viz" take at most one.
         format: ``"html"``; ``"json"``: the same numbers; ``"csv"``: a row for each step; ``"dot"``: a node
             for each, for Graphviz; ``"perfetto"``: for ui.perfetto.dev; ``"memory_viz"``: a snapshot
             for PyTorch's viewer of memory.
-        sweeps: curves that are known already: the first is drawn with its bound, the others beside it.
-        measured: by the title of a plan, the most bytes that were in memory at each of its steps when it ran:
-            drawn beside what was predicted. :func:`remat.torch.record` measures.
-        points: budgets of the curve that is made where no `sweeps` are given, 0 for none.
-        planner: what makes it.
-        planners: others to draw beside it.
-        allocator: also say what PyTorch's caching allocator takes for each plan: ``"cuda"`` and the like, as
-            of :class:`CachingAllocator`. Only of "html" and "json".
+        sweeps: existing curves: the first is drawn with its bound, the others for comparison.
+        measured: by title of a plan, the measured peak of each of its steps in bytes, drawn beside the
+            prediction. :func:`remat.torch.record` measures it.
+        points: budgets of the curve made if no `sweeps` are given; 0: no curve.
+        planner: planner of that curve.
+        planners: planners of further curves.
+        allocator: also report what PyTorch's caching allocator takes for each plan: ``"cuda"`` and the like,
+            as of :class:`CachingAllocator`. Only for "html" and "json".
 
-    The others are those of :func:`sweep`; without a limit a curve takes five seconds.
+    Other keywords are those of :func:`sweep`; without a limit, a curve takes five seconds.
 
     Raises:
-        PlanError: a plan that is not of this graph, breaks a rule or misstates its costs; one that was
-            measured at another number of steps.
+        PlanError: a plan of another graph, or one that breaks a rule, misstates its costs, or was measured
+            with another number of steps.
         UsageError: more plans than the format takes, a result without a plan, an unknown format, planner or
             allocator.
     """
@@ -88,7 +88,7 @@ def report(
 def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[str, Plan]]:
     if isinstance(plans, Mapping):
         return [(str(title), _plan_of(shown)) for title, shown in plans.items()]
-    # A plan can be iterated over too: its steps.
+    # A plan is iterable too (its steps).
     is_one = isinstance(plans, Plan) or not isinstance(plans, Iterable)
     several: list[Any] = [plans] if is_one else list(plans)  # type: ignore[arg-type]
     titled: dict[str, Plan] = {}

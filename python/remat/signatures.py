@@ -12,13 +12,13 @@ Wrapped = TypeVar("Wrapped", bound=Callable[..., Any])
 
 # What a signature of nanobind shows in place of the n-th default.
 _DEFAULT = re.compile(r"\\(\d+)")
-# What it knows of an array is no Python.
+# nanobind's annotations of arrays are not valid Python.
 _ARRAY = re.compile(r"numpy\.ndarray\[[^\]]*\]")
 
 
 def signature_of(function: Any) -> inspect.Signature | None:
-    """Of a function or method of the core, by its own text; None where it has several overloads. Annotations
-    are texts."""
+    """The signature of a function or method of the core, from its docstring; None if it has overloads.
+    Annotations are strings."""
     overloads = function.__nb_signature__
     if len(overloads) != 1:
         return None
@@ -33,7 +33,7 @@ def signature_of(function: Any) -> inspect.Signature | None:
 
 
 def signed(function: Wrapped, module: str) -> Wrapped:
-    """A Python function that calls `function` of the core, with its name, docstring and signature."""
+    """A Python function with the name, docstring and signature of the core's `function`, which it calls."""
 
     def call(*args: Any, **keywords: Any) -> Any:
         try:
@@ -75,8 +75,8 @@ def sign_class(kind: type) -> None:
 
 
 def keywords_of(*groups: type, defaults: dict[str, Any]) -> Callable[[Wrapped], Wrapped]:
-    """Decorates a function whose last parameter is `**name: Unpack[...]`: its signature names the keywords of
-    the typed dictionaries `groups` in its place. `defaults`: of each, None where it is not there."""
+    """Decorates a function whose last parameter is `**name: Unpack[...]`: its signature then lists the
+    keywords of the typed dictionaries `groups`. `defaults`: by keyword; None for others."""
 
     def decorate(function: Wrapped) -> Wrapped:
         own = inspect.signature(function)

@@ -20,7 +20,7 @@ _generate = signed(_core.generate, __name__)
 
 
 def generate(kind: str, **settings: Any) -> Graph:
-    """A graph by name, as ``remat generate`` makes it (docs/generate.md).
+    """Generate a graph by name, as ``remat generate`` does (docs/generate.md).
 
     Args:
         kind: "chain", "random_layered", "random_dag", or a model whose training step it is: "gpt", "resnet",
@@ -37,15 +37,15 @@ def generate(kind: str, **settings: Any) -> Graph:
 
 
 def generate_buffers(**settings: Any) -> tuple[list[int], list[int], list[int]]:
-    """A table of buffers for :func:`layout_buffers`, as ``remat generate buffers`` makes it: many short
-    lives, few long ones, in phases (docs/generate.md).
+    """Generate a table of buffers for :func:`layout_buffers`, as ``remat generate buffers`` does: many short
+    live ranges, few long ones, in phases (docs/generate.md).
 
     Args:
         settings: those of the command line, with ``_`` for ``-``: ``generate_buffers(count=62_000, seed=2)``.
 
     Returns:
-        The begins of the lives, their ends (each after its begin), and the sizes in bytes; `count` entries
-        each, by the begins.
+        Starts and (exclusive) ends of the live ranges, and sizes in bytes; `count` entries each, sorted by
+        start.
 
     Raises:
         UsageError: a setting that does not exist, or a value that it cannot take.
@@ -80,8 +80,7 @@ class _Keywords(ModelSettings, Effort, total=False):
 
 @dataclass(frozen=True)
 class SizeRow:
-    """What is known of one size; amounts in bytes, durations in the graph's time unit, None where there is no
-    plan.
+    """The result for one size. Amounts are in bytes, durations in the graph's time unit; None without a plan.
 
     Attributes:
         status: as in :class:`PlanResult`.
@@ -103,22 +102,22 @@ class SizeRow:
     plan: Plan | None = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but graph and plan, by name."""
+        """All fields except graph and plan, by name."""
         return {n: getattr(self, n) for n in self.__dataclass_fields__ if n not in ("graph", "plan")}
 
 
 @dataclass(frozen=True)
 class LargestResult:
-    """What :func:`largest` returns.
+    """The result of :func:`largest`.
 
     Attributes:
-        largest: the largest size that has a plan within the budget; None where none was found.
+        largest: the largest size that has a plan within the budget; None if none was found.
         impossible: the least size above it that is proved to have none, or None.
         proved: no size above `largest` fits.
         best: among `rows`, the size with the highest throughput.
-        stopped_by: "time", "work" or "interrupted", or None where the search ended by itself.
+        stopped_by: "time", "work" or "interrupted", or None if the search finished.
         seconds: wall clock of the search.
-        rows: what is known of some sizes, rising.
+        rows: results of some sizes, ascending.
     """
 
     model: str
@@ -156,19 +155,19 @@ def largest(
     planner: str = "auto",
     **keywords: Unpack[_Keywords],
 ) -> LargestResult:
-    """The largest batch, or other size, of a model by name that fits into a budget, as ``remat largest``
-    looks for it. :func:`remat.torch.largest_batch` does so for a PyTorch model.
+    """Find the largest batch, or other size, of a model by name that fits into a budget, as ``remat largest``
+    does. :func:`remat.torch.largest_batch` is the same for a PyTorch model.
 
     Args:
         model: one of the models of :func:`generate`.
-        budget: bytes or ``"6GiB"``; a share would be another budget for each size.
-        over: the size that is looked for.
-        least, most: sizes within which it is looked for.
+        budget: bytes or ``"6GiB"``, not a percentage, which would differ for each size.
+        over: the name of the size.
+        least, most: range of the search, both included.
         multiple: only multiples of it.
-        rows: how many sizes, about, get a good plan in the table.
+        rows: about how many sizes get a good plan in the table.
         planner: name of one of :func:`planners`.
 
-    The settings of the model are those of :func:`generate`, the limits and others those of :func:`plan`.
+    Settings of the model are those of :func:`generate`, limits and other keywords those of :func:`plan`.
 
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.

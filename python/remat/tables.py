@@ -1,4 +1,4 @@
-"""Rows as data frames, where pandas is installed."""
+"""Rows as pandas data frames, if pandas is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remat.errors import RematError
 
 
 def require(module: str, package: str, what: str) -> Any:
-    """A module of an optional package. Raises RematError with what to install."""
+    """Import a module of an optional package. Raises RematError that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

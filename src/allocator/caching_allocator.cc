@@ -1,6 +1,6 @@
-// One device's caching allocator. The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13,
-// as docs/allocator.md states them; the data structure is this one's own: blocks by address, where neighbours
-// of a segment are neighbours in the map.
+// The caching allocator of one device. The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch
+// 2.13, as stated in docs/allocator.md; the data structure is our own: a map of blocks by address, in which
+// neighbours within a segment are neighbours in the map.
 #include <algorithm>
 #include <iterator>
 
@@ -16,7 +16,7 @@ using namespace allocator;
 
 constexpr Address kFirstAddress = Address{1} << 48;  // above those that devices have
 constexpr Address kLastAddress = kMaxCount;
-/// Of an expandable segment where the device has no end.
+/// Address range of an expandable segment on an unlimited device.
 constexpr Bytes kEndlessRange{Address{1} << 56};
 
 Address end_of(Address begin, Bytes size) { return begin + size.count(); }
@@ -70,8 +70,8 @@ void CachingAllocator::free(Address address) {
   REMAT_ASSERT_HEAVY(is_sound(), blocks_.size(), address);
 }
 
-/// The blocks fill their segments, unused neighbours that could be one are one, each unused block is in the
-/// pool of its size class, and the statistics are sums over the blocks.
+/// The invariants: blocks fill their segments, unused neighbours that can be merged are merged, each unused
+/// block is in the pool of its size class, and the statistics are sums over the blocks.
 bool CachingAllocator::is_sound() const {
   Bytes reserved, allocated, requested;
   std::size_t unused = 0;
@@ -157,7 +157,7 @@ bool CachingAllocator::has_room(Bytes more) const {
   return !capacity_ || more <= *capacity_ - stats_.reserved;
 }
 
-/// Segments begin at multiples of 2 MiB, or where they are wanted if nothing is there.
+/// Segments begin at multiples of 2 MiB, or at `wanted` if that is free.
 std::optional<Address> CachingAllocator::new_addresses(Bytes size, std::optional<Address> wanted) {
   if (wanted && *wanted > 0 && *wanted < kFirstAddress - size.count()) {
     const auto next = blocks_.lower_bound(*wanted);
@@ -181,7 +181,7 @@ CachingAllocator::At CachingAllocator::begin_segment(Address address, Bytes size
   return blocks_.insert({address, {size, Bytes(), address, false, is_mapped}}).first;
 }
 
-/// The block is all of it, and in no pool.
+/// The block must be the whole segment, and in no pool.
 void CachingAllocator::end_segment(At block) {
   if (block->second.is_mapped) stats_.reserved -= block->second.size;
   segments_.erase(block->second.segment);
@@ -211,7 +211,7 @@ void CachingAllocator::erase_free(At block) {
   of.unmapped.erase({segment.stream, block->first});
 }
 
-/// One block of this one, which is in no pool, and its unused neighbours that are mapped as it is.
+/// Merges this block, which is in no pool, with its unused neighbours of the same mapping.
 CachingAllocator::At CachingAllocator::merge(At block) {
   const auto joins = [&](std::optional<At> other) {
     return other && !(*other)->second.is_used && (*other)->second.is_mapped == block->second.is_mapped;
@@ -242,8 +242,8 @@ std::optional<CachingAllocator::At> CachingAllocator::take_cached(const Request&
   auto found = free.lower_bound({request.stream, request.size, 0});
   if (!is_of_stream(found)) return std::nullopt;
   if (config_.expandable_segments) {
-    // A block that unmapped addresses follow counts as large as it may become: larger ones that cannot grow
-    // go first.
+    // A block followed by unmapped addresses counts with the size it can grow to, so larger blocks that
+    // cannot grow are taken first.
     const auto may_become = [&](auto entry) {
       const At block = blocks_.find(std::get<2>(*entry));
       const auto next = after(block);
@@ -279,7 +279,7 @@ std::optional<CachingAllocator::At> CachingAllocator::take_new_segment(const Req
   return begin_segment(*address, size, request, true);
 }
 
-/// Grows a range of addresses where it is lowest. What was mapped before room ran out stays in the cache.
+/// Grows the lowest suitable range of addresses. Pages mapped before room ran out stay in the cache.
 std::optional<CachingAllocator::At> CachingAllocator::take_new_pages(const Request& request) {
   auto block = find_range(request);
   if (!block) return std::nullopt;
@@ -292,8 +292,7 @@ std::optional<CachingAllocator::At> CachingAllocator::take_new_pages(const Reque
   return block;
 }
 
-/// The first unused addresses that are enough, with pages behind them or without: a block without pages, or
-/// the unused one before it.
+/// The first unused addresses that suffice, mapped or not: an unmapped block, or the unused block before it.
 std::optional<CachingAllocator::At> CachingAllocator::find_range(const Request& request) {
   const auto& unmapped = pool(request.is_small).unmapped;
   for (auto entry = unmapped.lower_bound({request.stream, 0});
@@ -306,7 +305,7 @@ std::optional<CachingAllocator::At> CachingAllocator::find_range(const Request& 
     }
     if (room >= request.size) return begin;
   }
-  // Addresses for an eighth more than the device has; none of them have memory yet.
+  // Addresses for 9/8 of the device's memory, none of them mapped yet.
   const Bytes range = capacity_ ? *capacity_ + Bytes(capacity_->count() / 8) : kEndlessRange;
   const Bytes size = round_up(range, page(request.is_small));
   if (size < request.size) return std::nullopt;
@@ -317,8 +316,8 @@ std::optional<CachingAllocator::At> CachingAllocator::find_range(const Request& 
   return block;
 }
 
-/// Puts pages behind the first `size` bytes of a block without; returns what it has become with its mapped
-/// neighbours. A block without pages begins at a page and ends at one.
+/// Maps the first `size` bytes of an unmapped block; returns the block merged with its mapped neighbours.
+/// Unmapped blocks begin and end at page boundaries.
 std::optional<CachingAllocator::At> CachingAllocator::map(At block, Bytes size) {
   const Segment& segment = segment_of(block);
   const Bytes mapped = round_up(size, page(segment.is_small));
@@ -337,7 +336,7 @@ std::optional<CachingAllocator::At> CachingAllocator::map(At block, Bytes size) 
   return block;
 }
 
-/// Takes away the pages that lie whole within an unused block.
+/// Unmaps the pages that lie completely within an unused block.
 void CachingAllocator::unmap(At block) {
   const Segment segment = segment_of(block);
   const Bytes whole = page(segment.is_small);
@@ -362,15 +361,15 @@ void CachingAllocator::unmap(At block) {
   }
 }
 
-/// Gives back unused blocks that are never split: one that would have been enough, or the largest ones until
-/// they are. False where that is not enough.
+/// Returns unused blocks that are never split to the device: one that would suffice, or the largest ones
+/// until their sum does. False if that is not enough.
 bool CachingAllocator::release_oversize(const Request& request) {
   if (!config_.max_split || config_.expandable_segments || config_.exact) return false;
   auto& free = pool(request.is_small).free;
   const Bytes wanted = std::max(request.size, *config_.max_split);
   const auto release = [&](auto entry) {
     const At block = blocks_.find(std::get<2>(*entry));
-    // What is split is smaller.
+    // Only smaller blocks are split.
     REMAT_ASSERT(!before(block) && !after(block), block->first, block->second.size);
     free.erase(entry);
     end_segment(block);
@@ -407,7 +406,7 @@ void CachingAllocator::release_pool(bool is_small) {
   }
 }
 
-/// The block is in no pool. What is left over goes back where the rules let it be split off.
+/// The block must be in no pool. Its rest returns to the pool if the rules allow the split.
 void CachingAllocator::hand_out(At block, const Request& request) {
   const Bytes rest = block->second.size - request.size;
   const bool splits_finely = request.is_small || config_.expandable_segments;

@@ -1,4 +1,4 @@
-// Settings of the allocator, as PyTorch's environment variable has them.
+// Settings of the allocator in the syntax of PyTorch's environment variable.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -15,7 +15,7 @@ using namespace allocator;
 
 constexpr std::string_view kNative = "cuda", kExpandable = "cuda-expandable", kExact = "exact";
 
-/// Valid options that decide nothing about bytes on the device, or something that is not simulated.
+/// Valid options without effect on bytes on the device, or not simulated.
 constexpr std::array kReadOver{
     std::string_view("garbage_collection_threshold"),   std::string_view("per_process_memory_fraction"),
     std::string_view("release_lock_on_cudamalloc"),     std::string_view("release_lock_on_hipmalloc"),
@@ -116,8 +116,9 @@ class Parser {
     }
   }
 
-  /// One number for all sizes, or "[64:8,256:4,>:1]": what holds from so many MiB on. The first also holds
-  /// below it, ">" above the one before it, and sizes that are left out are rounded to blocks.
+  /// One number for all sizes, or "[64:8,256:4,>:1]": divisions from each size in MiB on. The first also
+  /// applies below its size, ">" above the last size; sizes in between that are left out are rounded to
+  /// blocks.
   void take_divisions(const std::string& text) {
     if (text.front() != '[') {
       config_.power2_divisions.fill(divisions(text, false));
@@ -156,7 +157,7 @@ class Parser {
     };
     least("large_segment_size_mb", config_.large_segment, kLeastLarge + kMiB);
     if (config_.max_split) least("max_split_size_mb", *config_.max_split, config_.large_segment);
-    // Its default of 20 MiB stands however large segments are.
+    // The default of 20 MiB does not follow the size of segments.
     if (config_.max_non_split_rounding != AllocatorConfig().max_non_split_rounding) {
       least("max_non_split_rounding_mb", config_.max_non_split_rounding, config_.large_segment);
     }

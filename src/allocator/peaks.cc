@@ -1,4 +1,4 @@
-// A plan through the allocator, step by step.
+// Runs a plan through the allocator, step by step.
 #include <algorithm>
 
 #include "base/numbers.h"
@@ -10,7 +10,7 @@
 namespace remat {
 namespace {
 
-/// What begins and what ends at each step. Buffers come in the sequence in which a step allocates them.
+/// Buffers that begin and end at each step, in the sequence in which a step allocates them.
 class Timetable {
  public:
   Timetable(const IndexVector<BufferId, Buffer>& buffers, std::size_t steps) : buffers_(&buffers) {
@@ -65,8 +65,8 @@ AllocatorPeaks simulate_allocator(const Graph& graph, const Plan& plan, const Al
       for (const BufferId buffer : timetable.ends(step)) allocator.free(place[buffer]);
     }
     ++peaks.steps;
-    // Free blocks are all merged: segments, and what lies in them from before, say where the next run puts
-    // everything.
+    // All free blocks are merged, so the segments and the blocks that stay in them decide the placement of
+    // the next run.
     peaks.is_steady = allocator.stats().reserved == before;
   }
   const AllocatorStats& stats = allocator.stats();

@@ -9,7 +9,7 @@ namespace remat::checks {
 std::string text(Integer128 value) { return to_string(value); }
 
 void fail_with(const Place& place, const std::string& values) {
-  // From the folder of the sources on: where the library was built says nothing to a user.
+  // Without the build folder, which means nothing to users.
   std::string_view file = place.file;
   for (const std::string_view folder : {"/src/", "/include/"}) {
     if (const auto at = file.rfind(folder); at != std::string_view::npos) file.remove_prefix(at + 1);

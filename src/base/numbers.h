@@ -1,5 +1,5 @@
-// Between the signed numbers that everything here is counted with, the unsigned ones that containers take,
-// and the real ones that ratios are made of. Checked from level "debug" on.
+// Conversions between signed integers (all counts here), the unsigned ones of containers, and real numbers.
+// Checked from level "debug" on.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@ constexpr To narrow(From number) {
   return static_cast<To>(number);
 }
 
-/// An index as containers take it: `rows[at(i)]`.
+/// An index for a container: `rows[at(i)]`.
 template <std::integral Index>
 constexpr std::size_t at(Index index) {
   return narrow<std::size_t>(index);
@@ -55,7 +55,7 @@ class Indices {
   int end_;
 };
 
-/// The indices of a container that does not grow meanwhile: `for (int i : indices(rows))`.
+/// The indices of a container that does not grow in the loop: `for (int i : indices(rows))`.
 template <class List>
 constexpr Indices indices(const List& list) {
   return Indices(narrow<int>(list.size()));

@@ -1,4 +1,4 @@
-// Texts from files inside messages.
+// Texts from files, for use in messages.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace remat {
 
-/// The text with spaces for control characters: a message is one line, whatever a name holds.
+/// The text with control characters replaced by spaces, so that every message is one line.
 inline std::string one_line(std::string_view text) {
   std::string result(text);
   for (char& c : result) {

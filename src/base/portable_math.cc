@@ -22,7 +22,7 @@ double minus_log(double u) {
 }
 
 double exponential(double x) {
-  // By squaring of a short series.
+  // A short series, then squarings.
   x /= 64;
   double e = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4)));
   for (int i = 0; i < 6; ++i) e *= e;

@@ -1,5 +1,5 @@
-// Logarithms and powers by basic arithmetic only: the same on every machine, where those of C libraries
-// differ in last bits and plans would with them.
+// Logarithms and powers by basic arithmetic only, equal on every machine. C libraries differ in the last
+// bits, which would change plans.
 #pragma once
 
 namespace remat {

@@ -25,14 +25,14 @@ struct Done {
   std::exception_ptr error;
 };
 
-/// Work that nobody waits for any more. Never destroyed: its threads may outlive everything.
+/// Abandoned work. Never destroyed: its threads may outlive all static objects.
 struct LeftBehind {
   std::mutex mutex;
   std::condition_variable changed;
   int count = 0;
 };
 LeftBehind& left_behind() {
-  // In memory that is there: a thread that ends because there is none comes here, and must not throw.
+  // Static memory: a thread that ends for lack of memory comes here, and must not throw.
   alignas(LeftBehind) static std::byte room[sizeof(LeftBehind)];
   static LeftBehind* all = new (room) LeftBehind;
   return *all;
@@ -46,11 +46,11 @@ void wait_at_exit() {
 
 }  // namespace
 
-/// The thread itself says when it is done, so that it can be left without a handle.
+/// Shared with the thread, which sets it when done, so that the thread can be abandoned without a handle.
 class SideThread::Ticket {
  public:
   void leave() {
-    std::atexit(wait_at_exit);  // each time, to come before what a library registered meanwhile
+    std::atexit(wait_at_exit);  // each time, to run before handlers that libraries registered meanwhile
     LeftBehind& all = left_behind();
     const std::scoped_lock lock(all.mutex, done.mutex);
     if (done.ended) return;
@@ -79,7 +79,7 @@ SideThread::SideThread(std::function<void()> work) : ticket_(std::make_shared<Ti
     } catch (...) {
       error = std::current_exception();
     }
-    work = nullptr;  // what it owns goes before anybody may think that it ended
+    work = nullptr;  // releases what it owns before it reports its end
     ticket->end(std::move(error));
   });
 }
@@ -96,10 +96,10 @@ bool SideThread::ended_within(std::chrono::milliseconds time) const {
 }
 
 bool SideThread::wait(Limits& limits, const std::function<void()>& stop,
-                      const std::function<bool()>& rests) const {
+                      const std::function<bool()>& is_paused) const {
   constexpr std::chrono::milliseconds kLook{5};
   std::optional<std::chrono::steady_clock::time_point> stopped;
-  while (!ended_within(kLook) && !rests()) {
+  while (!ended_within(kLook) && !is_paused()) {
     const auto now = std::chrono::steady_clock::now();
     if (!stopped && limits.reached()) {
       stop();

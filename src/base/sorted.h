@@ -6,7 +6,7 @@
 
 namespace remat {
 
-/// Sorts and leaves one of each. Most are so when they come.
+/// Sorts and removes duplicates. Most lists are sorted already.
 template <class List>
 void sort_unique(List& list) {
   if (std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end()) return;

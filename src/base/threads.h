@@ -1,4 +1,4 @@
-// Work for several threads.
+// Runs work on several threads.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace remat {
 
-/// Calls run(0), ..., run(count - 1) at once, run(0) on this thread, and throws what the first of them threw.
-/// Where the system starts no more threads, the later calls are left out: those made must be able to do the
-/// work alone.
+/// Calls run(0), ..., run(count - 1) in parallel, run(0) on this thread, and rethrows the first exception by
+/// index. If the system starts no more threads, later calls are skipped: the others must be able to do all
+/// the work.
 template <class Run>
 void run_threads(std::size_t count, Run&& run) {
   std::vector<std::exception_ptr> errors(count);

@@ -1,6 +1,6 @@
-// One binary for every x86-64: the loader picks the widest version of a function that the machine runs. For
-// functions on integers only, so that all versions agree; of internal linkage, since gcc exports the choice
-// between versions of all others, hidden or not.
+// One binary for every x86-64: the loader picks the widest version of a function that the machine supports.
+// Only for functions on integers, so that all versions give equal results, and of internal linkage, since gcc
+// exports the dispatcher of any other function even if it is hidden.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \

@@ -1,4 +1,4 @@
-// Knapsacks over one moment: what does not fit beside an op's first run is dropped, and runs again later.
+// Knapsacks over one moment: values that do not fit at an op's first run are dropped and recomputed later.
 #include "bounds/cut.h"
 
 #include <algorithm>
@@ -46,9 +46,9 @@ class PrefixSums {
   std::vector<std::int64_t> bytes_, cost_;
 };
 
-/// Ops that may run again by duration per byte, the cheapest first. One rerun brings back all outputs, so
-/// each output bears the part of the duration that its bytes are of all of them: dropping any of them then
-/// costs at most one duration, whichever are dropped.
+/// Recomputable ops by duration per byte, the cheapest first. One rerun restores all outputs, so each output
+/// bears a share of the duration in proportion to its bytes: dropping any subset then costs at most one
+/// duration.
 struct Prices {
   std::vector<OpId> by_price;
   IndexVector<OpId, std::size_t> rank;
@@ -70,7 +70,7 @@ struct Prices {
   }
 };
 
-/// Values that are made and droppable, in memory across the first run at hand.
+/// Droppable values in memory across the current first run.
 class Crossing {
  public:
   Crossing(const Graph& graph, const Prices& prices)
@@ -121,7 +121,7 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
     return graph.kept[v] || (!graph.readers[v].empty() && graph.readers[v].back() > now);
   };
   for (OpId op : graph.ops()) {
-    // What op reads is there anyway; what it reads last leaves for good.
+    // Inputs of op are in memory anyway; after their last read they are gone for good.
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v)) crossing.add(v, graph.bytes[v], -1);
     }

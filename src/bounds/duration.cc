@@ -12,8 +12,8 @@ namespace remat {
 
 namespace {
 
-/// Of minimum cuts: some ten microseconds per op on small graphs; some 0.1 s in all on those of up to 60,000
-/// ops, and then two microseconds per op: deep models need a third of that.
+/// Ticks of minimum cuts: about ten microseconds per op on small graphs, about 0.1 s in all up to 60,000 ops,
+/// then two microseconds per op. Deep models need a third of that.
 constexpr std::int64_t kTicksPerOp = 4000;
 constexpr std::int64_t kMostTicks = 60'000'000;
 constexpr std::int64_t kLargeTicksPerOp = 1000;
@@ -27,7 +27,7 @@ OpId keep_all_peak_op(const Graph& graph) {
   return OpId(simulate(graph, keep_all_plan(graph)).peak_step.index());
 }
 
-/// Keep-all runs each op once: where it fits the budget, no bound is above that.
+/// If keep-all is within the budget, no bound may exceed one run of each op.
 bool allows_keep_all(const Graph& graph, Bytes budget, const DurationBound& bound) {
   return bound.duration <= graph.base_duration || simulate(graph, keep_all_plan(graph)).peak > budget;
 }

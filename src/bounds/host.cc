@@ -52,7 +52,7 @@ DurationBound host_duration_bound(const Graph& graph, Bytes budget, OrderMode or
     dearest = op;
   };
   for (OpId op : scarce_moments(graph, budget, kMostMoments)) look_at(op);
-  // Nearer and nearer to the dearest one, where the next one on each side is.
+  // Refines around the best moment, by halving the distance to its neighbours.
   for (int i = 0; i < kHalvings && dearest; ++i) {
     const auto found = tried.find(dearest);
     const OpId before = found == tried.begin() ? dearest : *std::prev(found);

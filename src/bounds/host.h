@@ -1,4 +1,4 @@
-// Where the bounds for plans with copies look.
+// The moments at which the bounds for plans with copies are computed.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace remat {
 
-/// Where memory is scarce in keep-all: the op where `cut` is dearest, then others that are over the budget,
-/// evenly spread, at most so many. Empty where nothing has to leave.
+/// At most `most` ops at which keep-all is over the budget: the one with the greatest cut bound, then others
+/// evenly spread. Empty if keep-all is within the budget.
 std::vector<OpId> scarce_moments(const Graph& graph, Bytes budget, int most);
 
 }  // namespace remat

@@ -17,7 +17,7 @@ class LastRun {
     build();
   }
 
-  /// The best bound above `known` that the ticks allow: bisection over what to prove.
+  /// The best bound above `known` within the ticks, by bisection over the value to prove.
   PeakBound best(PeakBound known) {
     Bytes high;  // no set proves more
     for (ValueId v : graph_.graph_outputs) high += graph_.is_graph_input(v) ? Bytes() : graph_.bytes[v];
@@ -104,8 +104,8 @@ class LastRun {
 
   std::int64_t solve() { return flow_.solve(std::max<std::int64_t>(0, most_ticks_ - flow_.ticks())); }
 
-  /// The largest set of which each op has at least `aim` where it is the last: ops that have less go, and
-  /// take what they make with them, until none is left that has. The bound is the least that one of them has.
+  /// The largest set in which each op needs at least `aim` if it is the last: repeatedly removes ops that
+  /// need less, with their outputs. The bound is the least need in the set.
   PeakBound largest_set(Bytes aim) {
     const PeakBound nothing{"last_run", Bytes(), OpId::none()};
     std::vector<OpId> set;

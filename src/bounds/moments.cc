@@ -14,13 +14,13 @@ namespace {
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostInTurn = 24;
 constexpr double kLeastExcess = 1e-3;    ///< of the budget
-constexpr std::size_t kMostOfNoUse = 6;  ///< in sequence
-constexpr std::size_t kMostOfNoUseSmall = 3;
-constexpr std::int64_t kLeastOfGap = 100;  ///< this part of what is missing, for one moment more
+constexpr std::size_t kMostUseless = 6;  ///< in sequence
+constexpr std::size_t kMostUselessSmall = 3;
+constexpr std::int64_t kLeastOfGap = 100;  ///< a further moment must close this part of the gap
 constexpr std::int64_t kLeastOfStep = 2000;
-constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
-constexpr std::int64_t kWholeNumbers = 24;       ///< this part more than the relaxation, mostly
-constexpr std::int64_t kLeastOfSmallGap = 25;    ///< or this, where integer programs take little
+constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: about half a minute
+constexpr std::int64_t kWholeNumbers = 24;       ///< integer programs mostly prove this part more
+constexpr std::int64_t kLeastOfSmallGap = 25;    ///< the same if integer programs are quick
 constexpr std::int64_t kSmallOps = 220;
 
 }  // namespace
@@ -61,25 +61,25 @@ class Moments::Call {
 
   bool done() const { return limits_.reached() || (known_ && best_.duration >= *known_); }
 
-  /// Those of the walk, then those at which the relaxation's solution is furthest over the budget; each where
-  /// it proves more beside those before it.
+  /// Moments of the walk, then those at which the relaxation's solution exceeds the budget most. Each is kept
+  /// if the bound rises with it.
   void choose() {
     if (!state_.is_walked_) walk();
     while (!state_.is_chosen_ && !done()) {
       const OpId next = next_moment();
-      if (!next || state_.of_no_use_.size() >= (is_small() ? kMostOfNoUseSmall : kMostOfNoUse)) {
+      if (!next || state_.useless_.size() >= (is_small() ? kMostUselessSmall : kMostUseless)) {
         state_.is_chosen_ = true;
         return;
       }
       const Trial trial = try_moment(next);
       if (trial == Trial::kEnded) {
-        state_.turn_.push_back(next);
+        state_.untried_.push_back(next);
         return;
       }
       if (trial == Trial::kOfNoUse) {
-        state_.of_no_use_.push_back(next);
+        state_.useless_.push_back(next);
       } else {
-        state_.of_no_use_.clear();
+        state_.useless_.clear();
       }
     }
   }
@@ -87,15 +87,15 @@ class Moments::Call {
   void walk() {
     const std::vector<Repair> repairs = repairs_in_turn(graph_, state_.budget_, kMostInTurn, limits_);
     if (!repairs.empty()) raise({"retention", graph_.base_duration + repairs.front().extra});
-    for (const Repair& repair : repairs) state_.turn_.push_back(repair.at);
-    std::ranges::reverse(state_.turn_);
+    for (const Repair& repair : repairs) state_.untried_.push_back(repair.at);
+    std::ranges::reverse(state_.untried_);
     state_.is_walked_ = true;
   }
 
   OpId next_moment() {
-    while (!state_.turn_.empty()) {
-      const OpId at = state_.turn_.back();
-      state_.turn_.pop_back();
+    while (!state_.untried_.empty()) {
+      const OpId at = state_.untried_.back();
+      state_.untried_.pop_back();
       if (!state_.model_ || state_.model_->excess_at(state_.x_, at) > kLeastExcess) return at;
     }
     OpId furthest;
@@ -105,7 +105,7 @@ class Moments::Call {
       const auto is_in = [&](const std::vector<OpId>& list) {
         return std::ranges::find(list, op) != list.end();
       };
-      if (is_in(state_.chosen_) || is_in(state_.of_no_use_)) continue;
+      if (is_in(state_.chosen_) || is_in(state_.useless_)) continue;
       const double excess = state_.model_->excess_at(state_.x_, op);
       if (excess <= most) continue;
       most = excess;
@@ -116,7 +116,7 @@ class Moments::Call {
 
   bool is_small() const { return graph_.ops().size() <= kSmallOps; }
 
-  /// Of what is missing; of the step where no plan is known.
+  /// A share of the gap; of the step if no plan is known.
   Duration least_gain() const {
     if (!known_) return Duration(graph_.base_duration.count() / kLeastOfStep);
     const std::int64_t part = is_small() ? kLeastOfSmallGap : kLeastOfGap;
@@ -127,7 +127,7 @@ class Moments::Call {
     std::vector<OpId> moments = state_.chosen_;
     moments.push_back(at);
     if (too_large(moments)) return Trial::kOfNoUse;
-    // One that would not end proves nothing.
+    // A relaxation that does not finish proves nothing.
     if (limits_.seconds_left().value_or(state_.seconds_) < state_.seconds_ ||
         limits_.work_left().value_or(state_.work_) < state_.work_) {
       return Trial::kEnded;
@@ -150,7 +150,7 @@ class Moments::Call {
     return Trial::kChosen;
   }
 
-  /// Each moment more makes the program dearer by a multiple: what was not settled is the last.
+  /// Each further moment multiplies the time of the program, so the first unsettled one is the last.
   void solve_programs() {
     std::vector<OpId>& chosen = state_.chosen_;
     std::size_t& count = state_.program_;
@@ -160,16 +160,16 @@ class Moments::Call {
       if (done() || !settled(std::move(some))) return;
     }
     while (!done() && !too_large(chosen)) {
-      const OpId next = forgotten();
+      const OpId next = next_moment();
       if (!next) return;
       chosen.push_back(next);
-      state_.is_chosen_ = true;  // what the relaxation proves from here on is not known
+      state_.is_chosen_ = true;  // the bounds of the relaxation from here on are unknown
       if (!settled(chosen)) return;
       ++count;
     }
   }
 
-  /// The least number of moments whose whole numbers may prove more than all relaxations did.
+  /// The least number of moments whose integer program may prove more than all relaxations.
   std::size_t worthwhile() const {
     const auto is_worthwhile = [&](Duration relaxed) {
       const Duration extra = relaxed - graph_.base_duration;
@@ -184,15 +184,15 @@ class Moments::Call {
     return (std::ssize(moments) + 2) * each > kMostColumns;
   }
 
-  /// Goes on with the program that was left over these moments, unless a faster plan is known by now and
-  /// there is as much left as it took.
+  /// Continues the interrupted program over these moments; restarts it only if a faster plan is known and the
+  /// limits leave as much as it took.
   bool settled(std::vector<OpId> moments) {
     Limits part(limits_, 1);
     part.set_work(std::min(kMostWork, part.work_left().value_or(kMostWork)));
     std::unique_ptr<Unsettled>& program = state_.unsettled_;
     const StageSpec spec = spec_of(moments);
     if (!program || program->moments != moments ||
-        (program->cutoff != spec.cutoff && could_begin(*program))) {
+        (program->cutoff != spec.cutoff && can_restart(*program))) {
       StageEffort effort = effort_for(moments);
       effort.fixing_rounds = 2;
       effort.seconds = limits_.outermost().seconds_left();
@@ -208,15 +208,15 @@ class Moments::Call {
     return outcome.settled;
   }
 
-  /// Again, in what is left.
-  bool could_begin(const Unsettled& program) const {
+  /// True if the limits leave enough to start the program again.
+  bool can_restart(const Unsettled& program) const {
     return limits_.seconds_left().value_or(program.seconds) >= program.seconds &&
            limits_.work_left().value_or(program.work) >= program.work;
   }
 
-  /// The moment at which the last solution, as a plan, is dearest to repair; none where it fits, or only
-  /// moments that were chosen are over the budget.
-  OpId forgotten() const {
+  /// The moment at which repairing the last solution, read as a plan, costs most; none if it fits, or if only
+  /// chosen moments are over the budget.
+  OpId next_moment() const {
     if (!state_.solution_) return OpId::none();
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }

@@ -55,7 +55,7 @@ PeakBound forced_bound(const Graph& graph) {
 
 namespace {
 
-/// Units of work that `pebbling_bound` spends beyond the linear part: some milliseconds.
+/// Work units of `pebbling_bound` beyond the linear part: a few milliseconds.
 constexpr std::int64_t kPebblingUnits = 200'000;
 
 std::vector<ValueId> made_values(const Graph& graph, std::span<const ValueId> values) {
@@ -66,8 +66,8 @@ std::vector<ValueId> made_values(const Graph& graph, std::span<const ValueId> va
   return made;
 }
 
-/// The values that must be in memory at one moment: the inputs of an op when it runs, in fixed order with
-/// what forbidden recomputation holds across its first run, or all kept outputs at the end.
+/// The values that must be in memory at one moment: the inputs of an op when it runs (in fixed order also
+/// values that must not be recomputed, across its first run), or all kept outputs at the end.
 struct Moment {
   OpId op;  ///< none: the end
   Bytes need;
@@ -89,8 +89,8 @@ std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment,
   return alive;
 }
 
-/// Looks at arcs that `last_run_bound` takes at most, a tenth of a second, and ops up to which it is asked:
-/// on larger graphs that buys a few flows, which prove nothing.
+/// Most arcs that `last_run_bound` visits (0.1 s), and most ops for it: on larger graphs that is a few flows,
+/// which prove nothing.
 constexpr std::int64_t kLastRunTicks = 20'000'000;
 constexpr std::size_t kLastRunOps = 20'000;
 
@@ -106,7 +106,7 @@ PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& k
   for (OpId op : graph.ops()) {
     if (!graph.inputs[op].empty()) moments.push_back({op, pebbling.need(op, {})});
   }
-  // Only moments that are dear by themselves are likely to force a dearer one before them.
+  // Only moments that need much memory are likely to force a higher one before them.
   const std::size_t count = std::min(kMostMoments, moments.size());
   std::partial_sort(moments.begin(), moments.begin() + static_cast<std::ptrdiff_t>(count), moments.end());
   std::vector<ValueId> never_values;

@@ -32,7 +32,7 @@ Bytes Pebbling::need(OpId op, const std::vector<ValueId>& alive) const {
   for (ValueId v : graph_.inputs[op]) {
     if (!graph_.is_graph_input(v) && !holds(alive, v)) sum += graph_.bytes[v];
   }
-  // What stays in memory after the step is not written over.
+  // Values that stay in memory after the step are not written over.
   for (const Reuse& reuse : reuses(graph_, op)) {
     if (!holds(alive, reuse.input)) sum -= reuse.bytes;
   }
@@ -53,8 +53,8 @@ bool Pebbling::can_be_last(OpId op, const State& state) const {
   return true;
 }
 
-/// Successors that cost at most the threshold, the one with the least left alive last. False where the
-/// units ran out. A successor that only shrinks its state is taken alone: going there loses nothing.
+/// Successors that cost at most the threshold, the one with the fewest live bytes last. False if the units
+/// ran out. A successor that only shrinks its state replaces all others: nothing is lost by taking it.
 bool Pebbling::expand(const State& state, Bytes threshold, Bytes& cheapest_refused,
                       std::vector<Successor>& out, std::int64_t& units) const {
   out.clear();

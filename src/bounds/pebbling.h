@@ -1,4 +1,4 @@
-// Backward pebbling: how little memory suffices to bring a set of values into memory together.
+// Backward pebbling: a lower bound on the memory needed to bring a set of values into memory together.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace remat {
 /// by a step that ran some op p; at that step the rest of the set was alive, and p's inputs, outputs and
 /// workspace too. Before it, the rest and p's inputs were alive: a smaller instance of the same question.
 ///   {a, b}  --p = producer of b-->  {a} + inputs of p,   at a cost of a + b + inputs(p) + workspace(p)
-/// A plan is one such walk down to the empty set, its peak at least the dearest step on it, so no plan
-/// goes below the cheapest walk's dearest step (Kumar et al. 2019 use the same game forwards). The states
-/// are exponentially many: the search works within a number of units and claims only what it finished.
+/// A plan is one such walk down to the empty set, and its peak is at least the largest cost on the walk, so
+/// the minimum over all walks is a bound (Kumar et al. 2019 use the same game forwards). The number of states
+/// is exponential: the search stops after some units of work and claims only what it has proved.
 class Pebbling {
  public:
   Pebbling(const Graph& graph, OrderMode order);
@@ -24,8 +24,8 @@ class Pebbling {
   /// Memory of a step that runs `op` while `alive` (sorted, no graph inputs) is in memory.
   Bytes need(OpId op, const std::vector<ValueId>& alive) const;
 
-  /// A bound on the peak of every plan in which `alive` is in memory at one moment. Returns `known` where
-  /// nothing better is proved; raises it step by step otherwise. Takes what it uses off `units`.
+  /// A bound on the peak of every plan in which `alive` is in memory at one moment; `known` if nothing better
+  /// is proved. Subtracts its work from `units`.
   Bytes raise(const std::vector<ValueId>& alive, Bytes known, std::int64_t& units);
 
  private:

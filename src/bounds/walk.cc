@@ -12,11 +12,11 @@
 namespace remat {
 namespace {
 
-constexpr std::int64_t kWindows = 96;           ///< of the ops: in each the dearest step is looked at
+constexpr std::int64_t kWindows = 96;           ///< of the ops: the peak step of each is tried
 constexpr std::int64_t kWalkTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
 constexpr std::int64_t kMostWalkTicks = 20'000'000;
 
-/// The dearest step of a first run and of the reruns before it.
+/// The peak step of a first run and of the reruns before it.
 struct Peak {
   OpId first;       ///< of the graph
   OpId step;        ///< of the unrolled script
@@ -25,12 +25,12 @@ struct Peak {
 };
 
 std::vector<Peak> dearest_of_windows(const Graph& graph, const Script& script, const Unrolled& all,
-                                     Bytes budget, std::span<const OpId> but) {
+                                     Bytes budget, std::span<const OpId> excluded) {
   IndexVector<StepId, Bytes> memory;
   simulate(all.graph, keep_all_plan(all.graph), memory);
   const std::int64_t width = std::max<std::int64_t>(1, graph.ops().size() / kWindows);
   IndexVector<OpId, bool> has_run(graph.num_ops(), false);
-  for (OpId op : but) has_run[op] = true;
+  for (OpId op : excluded) has_run[op] = true;
   std::vector<Peak> peaks;
   Peak here;
   for (int i : indices(script)) {
@@ -59,10 +59,10 @@ struct Found {
 };
 
 Found dearest(const Graph& graph, const Script& script, const Unrolled& all, Bytes budget,
-              std::span<const OpId> but, Limits& limits) {
+              std::span<const OpId> excluded, Limits& limits) {
   const auto ticks = std::min(kMostWalkTicks, kWalkTicksPerOp * std::ssize(script));
   Found found;
-  for (const Peak& peak : dearest_of_windows(graph, script, all, budget, but)) {
+  for (const Peak& peak : dearest_of_windows(graph, script, all, budget, excluded)) {
     if (limits.reached()) break;
     const Duration extra = retention_bound(all.graph, peak.step, budget, OrderMode::kFixed, ticks, &limits);
     limits.spend(1 + std::ssize(script) / 32);
@@ -73,10 +73,10 @@ Found dearest(const Graph& graph, const Script& script, const Unrolled& all, Byt
 
 }  // namespace
 
-Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> but,
+Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> excluded,
                       Limits& limits) {
   const std::optional<Unrolled> all = unrolled(graph, script);
-  return all ? dearest(graph, script, *all, budget, but, limits).repair : Repair{};
+  return all ? dearest(graph, script, *all, budget, excluded, limits).repair : Repair{};
 }
 
 std::vector<Repair> repairs_in_turn(const Graph& graph, Bytes budget, std::int64_t most, Limits& limits) {

@@ -1,4 +1,4 @@
-// Moments that bind one after the other: where bounds of several moments begin.
+// A walk over moments at which memory is scarce: the candidates for bounds over several moments.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,19 @@
 
 namespace remat {
 
-/// A first run, and what the script would have to take longer to be within the budget there, all else left as
-/// it is.
+/// A first run, and the extra duration that brings the script within the budget there, all else unchanged.
 struct Repair {
   OpId at;  ///< none: the script is within the budget
   Duration extra;
 };
 
-/// The first run at which, or at the reruns just before which, the script is dearest to bring within the
-/// budget, by `retention` on the unrolled script. `but` are not looked at.
-Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> but,
+/// The first run (with the reruns just before it) at which bringing the script within the budget costs most,
+/// by `retention` on the unrolled script. Skips the ops in `excluded`.
+Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> excluded,
                       Limits& limits);
 
-/// The walk of `relieve` from keep-all on, with the dearest repair in place of the dearest step: up to `most`
-/// first runs, none twice.
+/// The walk of `relieve` from keep-all, at the costliest repair in place of the peak: up to `most` distinct
+/// first runs.
 std::vector<Repair> repairs_in_turn(const Graph& graph, Bytes budget, std::int64_t most, Limits& limits);
 
 }  // namespace remat

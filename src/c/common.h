@@ -1,4 +1,4 @@
-// What the C functions share: handles, structs that grow, exceptions as codes, the limits of a call.
+// Shared by the C functions: handles, versioned structs, error codes for exceptions, the limits of a call.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct remat_graph {
 struct remat_cancellation {
   std::atomic<bool> requested{false};
 };
-// A signal handler may store it.
+// A signal handler may store to it.
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 namespace remat::c {
@@ -55,12 +55,12 @@ inline void require(const void* pointer, const char* what) {
   if (!pointer) throw UsageError(std::string(what) + " is NULL");
 }
 
-/// The size of a struct in the version that it came with: no program has a smaller one. Whoever adds fields
-/// to a struct specialises this.
+/// The size of a struct in its first version, the smallest that any program has. Specialise this when adding
+/// fields to a struct.
 template <class T>
 inline constexpr std::size_t kFirstSize = sizeof(T);
 
-/// A size far above what is known is one that nobody set.
+/// A larger size means that the caller did not set it.
 inline constexpr std::size_t kMostSize = 4096;
 
 template <class T>
@@ -89,7 +89,7 @@ T read_struct(const T* given, const char* type) {
   return read;
 }
 
-/// Fills as much as the caller knows of; `size` is the caller's and stays.
+/// Fills the fields that the caller's version has; `size` stays.
 template <class T>
 void write_struct(T filled, T* into, const char* type) {
   require(into, type);
@@ -102,7 +102,7 @@ inline std::string at_index(const char* name, std::int64_t i) {
   return std::string(name) + "[" + std::to_string(i) + "]";
 }
 
-/// An array that is needed where it has elements.
+/// An array that must not be null if it has elements.
 template <class T>
 std::span<const T> array(const T* data, std::int64_t count, const char* name, const char* counted) {
   if (count < 0) throw InputError(std::string(counted) + " is " + std::to_string(count) + ", below 0");

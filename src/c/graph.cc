@@ -9,13 +9,13 @@
 namespace remat::c {
 namespace {
 
-/// Element i, or what stands for an array that is not given.
+/// Element i, or the default if the array is not given.
 template <class T, class U>
 U element(const T* data, std::int64_t i, U otherwise) {
   return data ? static_cast<U>(data[i]) : otherwise;
 }
 
-/// Lists of indices of all ops, one behind the other.
+/// Lists of indices of all ops, concatenated.
 class Lists {
  public:
   Lists(const std::int64_t* begin, const std::int64_t* data, std::int64_t ops, const char* begin_name,

@@ -50,7 +50,7 @@ std::string planner_of(const remat_plan_options& options) {
   return options.planner ? options.planner : "auto";
 }
 
-/// Everything but what the handle as a whole knows.
+/// All fields except those of the whole handle.
 remat_plans::One one_plan(const Graph& graph, PlanResult made, std::int64_t budget) {
   remat_plans::One one;
   one.result = std::move(made);

@@ -28,8 +28,7 @@ struct Library {
 ///   4. the loader's own search path.
 const Library* library();
 
-/// Nothing where the library is loaded; else one line: how to install it, and what went wrong where one
-/// was found.
+/// Nothing if the library is loaded; else one line: how to install it, or why the one found does not load.
 std::optional<std::string> unavailable();
 
 }  // namespace remat::cpsat

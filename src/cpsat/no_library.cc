@@ -1,5 +1,4 @@
-// In place of library.cc where the build is to go without CP-SAT (REMAT_CPSAT=OFF): nothing is looked for or
-// loaded.
+// Replaces library.cc in builds without CP-SAT (REMAT_CPSAT=OFF): never looks for the library.
 #include "cpsat/library.h"
 
 namespace remat::cpsat {

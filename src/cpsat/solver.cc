@@ -25,7 +25,7 @@ constexpr int kStatus = 1, kSolution = 2, kObjectiveValue = 3, kBestBound = 4, k
 
 std::string serialize(const Parameters& parameters, const Limits& limits) {
   WireWriter out;
-  // Several workers find their solutions in an order that the machine's load decides.
+  // With several workers, the order of solutions depends on the machine's load.
   const int workers = limits.work_left() ? 1 : std::max(1, parameters.threads);
   out.number(kNumWorkers, workers)
       .number(kRandomSeed, static_cast<std::int64_t>(parameters.seed & 0x7fffffff))
@@ -112,7 +112,7 @@ Response read(std::string_view message) {
   return response;
 }
 
-/// One call of CP-SAT with all that it needs: its thread may outlive the caller.
+/// One call of CP-SAT. Owns its arguments, since its thread may outlive the caller.
 class Call {
  public:
   Call(const Library& library, std::string model, std::string parameters)
@@ -149,7 +149,7 @@ Response solve(const Model& model, const Parameters& parameters, Limits& limits)
   REMAT_CHECK(loaded != nullptr);
   if (limits.reached()) return {};
   const auto call = std::make_shared<Call>(*loaded, model.serialized(), serialize(parameters, limits));
-  // It looks at its clock and at the stop only between the steps of presolve and search.
+  // CP-SAT checks its clock and the stop flag only between the steps of presolve and search.
   if (!run_beside({.work = [call] { call->solve(); }, .stop = [&] { call->stop(); }}, limits)) return {};
   Response response = call->take();
   REMAT_CHECK(!response.has_solution() || std::ssize(response.solution) == model.num_variables(),

@@ -30,12 +30,12 @@ struct Parameters {
   int linearization = 1;
   /// Tries the least objective first. Far better for the peak, whose bound is close from the start.
   bool from_below = false;
-  /// Ends the search after so much time, whatever the limits leave. With a work limit only deterministic
+  /// Ends the search after this time, even if the limits leave more. With a work limit, only deterministic
   /// time counts.
   std::optional<double> deterministic_seconds, seconds;
 };
 
-/// A better solution on the way.
+/// An improved solution.
 struct Improvement {
   double seconds = 0;  ///< from the call of `solve`
   std::int64_t objective = 0;
@@ -52,14 +52,14 @@ struct Response {
   bool has_solution() const { return status == Status::kFeasible || status == Status::kOptimal; }
 };
 
-/// One work unit of `Limits` is about a hundred nanoseconds, one second of CP-SAT's deterministic time about
-/// ten seconds on our models: with a work limit, the search ends after so much deterministic time and gives
-/// the same answer every time, on one worker. What it used is added to the limits' work.
+/// One work unit of `Limits` is about 100 ns; one second of CP-SAT's deterministic time is about ten seconds
+/// on our models. With a work limit, the search ends by deterministic time on one worker, so results repeat.
+/// The deterministic time used is added to the limits' work.
 inline constexpr double kUnitsPerDeterministicSecond = 1e8;
 
-/// The library must be there (`library()`). Stops within milliseconds after `limits` is reached; the stop
-/// flag may be set from any thread. Coefficients of the objective must be integers that fit into 53 bits
-/// with their sum.
+/// The library must be loaded (`library()`). Stops within milliseconds after `limits` is reached; the stop
+/// flag may be set from any thread. Coefficients of the objective must be integers that fit into 53 bits with
+/// their sum.
 Response solve(const Model& model, const Parameters& parameters, Limits& limits);
 
 }  // namespace remat::cpsat

@@ -122,7 +122,7 @@ class Game {
   }
 
  private:
-  /// One vertex of many neighbours takes seconds.
+  /// Checked within a vertex too: one with many neighbours takes seconds.
   bool is_stopped() {
     constexpr std::int64_t kLong = 1 << 18;
     return work_ > kLong && limits_.spend(std::exchange(work_, 0) / 32);

@@ -67,14 +67,14 @@ class Layout {
       });
       if (placed_[at(u)] == kNotPlaced) continue;
       if (open_[at(u)] == 0) boundary_.erase(u);
-      if (open_[at(u)] == 1) let_go(u);
+      if (open_[at(u)] == 1) release(u);
     }
     if (open_[at(v)] > 0) boundary_.insert(v);
-    if (open_[at(v)] == 1) let_go(v);
+    if (open_[at(v)] == 1) release(v);
   }
 
-  /// The only neighbour that a placed vertex waits for releases it.
-  void let_go(Vertex v) {
+  /// Removes a placed vertex from the lists once its last neighbour is placed.
+  void release(Vertex v) {
     for (Vertex u : graph_[at(v)]) {
       if (placed_[at(u)] == kNotPlaced) change(u, [&] { ++releases_[at(u)]; });
     }

@@ -17,9 +17,9 @@ std::int32_t width(const PathDecomposition& path);
 /// The first broken property, as one line.
 std::optional<std::string> find_defect(const Adjacency& graph, const PathDecomposition& path);
 
-/// Places one vertex after the other, always the one that leaves the fewest placed vertices with neighbours
-/// yet to come (ties: next to the vertex that waits longest). From several starts, the narrowest of them. No
-/// bag contains a neighbouring one. O(edges log vertices) for each start.
+/// Places one vertex after the other, always the one that leaves the fewest placed vertices with unplaced
+/// neighbours (ties: next to the vertex that waits longest). The narrowest result of several starts. No bag
+/// contains a neighbouring one. O(edges log vertices) for each start.
 PathDecomposition greedy_path(const Adjacency& graph, Limits& limits);
 
 /// A directed acyclic graph: row v lists what v points to, ascending.

@@ -33,8 +33,8 @@ enum class EliminationRule {
   kMinDegree,  ///< next the vertex of lowest degree: faster, and often a little wider
 };
 
-/// Vertices in the order of their elimination. Those from `core` on were not told apart (a clique, or what
-/// was left when the limits were reached) and share one bag.
+/// Vertices in the order of their elimination. Those from `core` on (a clique, or the rest when the limits
+/// were reached) share one bag.
 struct Elimination {
   std::vector<Vertex> order;
   std::size_t core = 0;
@@ -67,8 +67,8 @@ TreeDecomposition reduced(const TreeDecomposition& decomposition);
 /// Eliminates by `rule`, then reduces.
 TreeDecomposition decompose(const Adjacency& graph, EliminationRule rule, Limits& limits);
 
-/// Anytime improvement of the width: restarts with random ties, both rules in turn, each given up as soon as
-/// it is no better than the best so far; ends at the limits, at the lower bound, or after `restarts`.
+/// Anytime improvement of the width: restarts with random ties, both rules in turn, each aborted as soon as
+/// it cannot improve; ends at the limits, at the lower bound, or after `restarts`.
 TreeDecomposition improved(const Adjacency& graph, TreeDecomposition start, std::uint64_t seed, int restarts,
                            Limits& limits);
 

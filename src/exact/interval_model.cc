@@ -32,7 +32,7 @@ Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Byte
   if (is_complete_ && shape.form == Form::kEvents) add_disjoint_starts();
   is_complete_ = is_complete_ && add(&Formulation::add_reads) && add(&Formulation::add_kept);
   if (!is_complete_) return;
-  // A rerun that nobody reads would only cost.
+  // An unread rerun only costs time.
   for (OpId op : graph.ops()) {
     for (Run& run : runs_[op]) {
       if (!run.active) continue;
@@ -60,7 +60,7 @@ void Formulation::choose_units() {
     count(momentary(graph_, op).count(), shape_.runs[op]);
     for (ValueId v : graph_.outputs[op]) count(graph_.bytes[v].count(), shape_.runs[op]);
   }
-  // Outputs have places of their own here: what fits in the model fits, and some of what fits is not in it.
+  // The model does not write outputs over inputs: its plans fit, but it does not hold every plan that fits.
   if (has_reuses(graph_)) exact_bytes_ = false;
   const int most_runs = *std::max_element(shape_.runs.begin(), shape_.runs.end());
   byte_unit_ =
@@ -174,7 +174,7 @@ void Formulation::add_memory(OpId op) {
   }
 }
 
-/// The bytes are there from the start of the run to `end`; what is certain of it goes into the profile.
+/// The bytes are in memory from the start of the run to `end`; the certain part goes into the profile.
 void Formulation::retain(const Run& run, Affine end, Bytes bytes) {
   const std::int64_t demand = units(bytes);
   if (demand == 0) return;
@@ -211,9 +211,9 @@ void Formulation::add_movable(const Run& run, Affine start, Affine end, std::int
   }
 }
 
-/// Turns the profile of what does not move, and the ceilings of a window, into fixed intervals: one for each
-/// stretch between boundaries, none where everything that moves would fit beside it. The capacity lies
-/// in [least, highest].
+/// Turns the profile of fixed demands, and the ceilings of a window, into fixed intervals: one for each
+/// stretch between boundaries, none where all movable demands fit as well. The capacity lies in [least,
+/// highest].
 void Formulation::add_settled(std::int64_t least, std::int64_t highest, const Window* window) {
   if (shape_.form == Form::kEvents) return;
   std::vector<std::int64_t> ceiling(narrow<std::size_t>(time_.end()) + 1, least);
@@ -298,7 +298,7 @@ void Formulation::add_read(OpId producer, const std::vector<std::size_t>& output
     for (std::size_t i : outputs) model_.at_most(run.start + 1, made.ends[i], condition);
   };
   std::vector<Run>& makers = runs_[producer];
-  // Runs that are known to come after the reader, or before another that is known to come before it, are out.
+  // Excludes runs that surely come after the reader, or before another run that surely comes before it.
   std::size_t first = 0, end = 1;
   for (std::size_t j = 1; j < makers.size(); ++j) {
     const bool stays = makers[j].start.is_constant();

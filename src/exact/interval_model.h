@@ -51,14 +51,14 @@ class Formulation {
               const Window* window = nullptr, Limits* limits = nullptr);
 
   const cpsat::Model& model() const { return model_; }
-  /// Starts the search from a plan of the shape. Nothing is added where the plan is not in it.
+  /// Starts the search from a plan; returns false and adds nothing if the shape does not hold it.
   bool hint(const Plan& plan);
   /// The plan of a solution.
   Plan plan(const std::vector<std::int64_t>& solution) const;
   /// Duration, or peak with resident inputs, of an objective value or bound.
   std::int64_t real_objective(std::int64_t objective) const;
-  /// False where sizes had to be rounded up to fit into CP-SAT's integers: then a plan of the model fits,
-  /// but not every plan that fits is in the model.
+  /// False if sizes had to be rounded up to fit into CP-SAT's integers: then every plan of the model fits,
+  /// but the model does not hold every plan that fits.
   bool exact_bytes() const { return exact_bytes_; }
   bool exact_durations() const { return exact_durations_; }
 
@@ -67,7 +67,7 @@ class Formulation {
     cpsat::Affine start;
     std::optional<cpsat::Literal> active;  ///< none: always
     std::vector<cpsat::Affine> ends;       ///< of the outputs, in the order of graph.outputs
-    std::vector<cpsat::Literal> reads;     ///< any of these must hold for a rerun to be of use
+    std::vector<cpsat::Literal> reads;     ///< a rerun is useful only if one of these holds
   };
   /// Run `k` of `reader` (or the end of the plan, where `reader` is none) reads instances of run `j`.
   struct Read {
@@ -80,9 +80,9 @@ class Formulation {
   void add_runs(OpId op);
   cpsat::Affine add_event(std::vector<std::int64_t> domain);
   cpsat::Affine add_end(OpId op, ValueId v, const Run& run, int k);
-  /// All runs of the op are where they are.
+  /// True if all runs of the op are fixed.
   bool settled(OpId op) const { return shape_.runs[op] == 1 || !shape_.pinned[op].empty(); }
-  /// Stage form: no earlier than this ends an instance that a settled op made.
+  /// Stage form: the earliest end of an instance that a settled op made.
   std::int64_t certain_end(OpId op, ValueId v, std::size_t k) const;
   void add_memory(OpId op);
   void retain(const Run& run, cpsat::Affine end, Bytes bytes);
@@ -114,10 +114,10 @@ class Formulation {
   std::vector<Read> reads_;
   std::vector<std::int64_t> intervals_;
   std::vector<cpsat::Affine> demands_;
-  // What the cumulative constraint needs to know about time, event by event.
-  std::vector<std::int64_t> settled_;  ///< change of the demand of intervals that do not move
-  std::vector<std::int64_t> movable_;  ///< change of the demand that moving intervals may have at most
-  std::vector<bool> boundary_;         ///< some moving interval may start or end here
+  // For the cumulative constraint, by event.
+  std::vector<std::int64_t> settled_;  ///< change of the demand of fixed intervals
+  std::vector<std::int64_t> movable_;  ///< largest change of the demand of movable intervals
+  std::vector<bool> boundary_;         ///< some movable interval may start or end here
   std::optional<cpsat::Var> peak_;
 };
 

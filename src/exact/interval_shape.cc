@@ -37,7 +37,7 @@ Shape make_shape(const Graph& graph, OrderMode order, Form form, int c) {
         last = std::max(last, shape.rerun_useful[r] ? shape.last_use[r] : std::int64_t{r.index()});
       }
     }
-    // A rerun before any other first run could take the place of the first run itself.
+    // A rerun before any other first run could replace the first run itself.
     const bool apart = order == OrderMode::kFree || last >= op.index() + 2;
     shape.last_use[op] = last;
     shape.rerun_useful[op] = graph.recomputable[op] && holds_bytes(graph, op) && is_used(graph, op) && apart;
@@ -57,9 +57,9 @@ void admit(const Graph& graph, const Plan& plan, Shape& shape) {
 }
 
 std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape) {
-  // Stages follow the graph's order, and another one may do without reruns.
+  // Stages follow the graph's order; another order may need no reruns.
   if (shape.form == Form::kStage && shape.order == OrderMode::kFree) return graph.base_duration;
-  // Reruns of ops whose rerun is not useful are left out without loss, so they count nowhere here.
+  // Useless reruns can be left out without loss, so they do not count here.
   std::optional<std::int64_t> least;
   const auto consider = [&](std::int64_t times, std::int64_t duration) {
     std::int64_t more = 0;

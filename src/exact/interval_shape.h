@@ -20,22 +20,22 @@ struct Shape {
   /// Stage form: stages of the runs of ops that stay as they are; empty where an op is free. With most ops
   /// pinned to a plan, the model is a neighbourhood of that plan.
   IndexVector<OpId, std::vector<std::int64_t>> pinned;
-  /// Last stage (graph order; num_ops for the end of the plan) in which a run of the op can be of use.
+  /// Last stage (graph order; num_ops for the end of the plan) in which a run of the op can be useful.
   IndexVector<OpId, std::int64_t> last_use;
 };
 
-/// At most `c` runs of every op, but one where a second is never of use: the op may not be recomputed, its
-/// outputs hold no bytes, or (fixed order) all its uses come right after its first run.
+/// At most `c` runs of every op, and one run where a second is never useful: the op must not be recomputed,
+/// its outputs hold no bytes, or (fixed order) all its uses come right after its first run.
 Shape make_shape(const Graph& graph, OrderMode order, Form form, int c);
 /// Raises the number of runs to those of the plan, so that the plan is in the model.
 void admit(const Graph& graph, const Plan& plan, Shape& shape);
 
-/// A lower bound on the duration of every plan that the shape leaves out: some op runs more often than it
-/// may there, or (stage form) two recomputations of one stage are out of order, or first runs are. Nothing
-/// where the shape leaves out no plan that could be of use.
+/// A lower bound on the duration of every plan outside the shape: some op exceeds its runs, or (stage form)
+/// two recomputations of one stage or two first runs are out of order. Nothing if the shape excludes no
+/// useful plan.
 std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape);
 
-/// Stages of the runs of each op in a plan in fixed order: how many first runs come before.
+/// Stages of the runs of each op in a plan in fixed order: the number of first runs before.
 IndexVector<OpId, std::vector<std::int64_t>> run_stages(const Graph& graph, const Plan& plan);
 
 /// Events at which each op can start, and back.
@@ -59,8 +59,8 @@ class Timeline {
   std::vector<std::int64_t> stage_begin_;
 };
 
-/// The plan brought into the shape as far as that goes: reruns that are never of use go, and in stage form
-/// the reruns of each stage are put in ascending order, each once. Valid; its peak may differ.
+/// The plan changed to match the shape as far as possible: useless reruns are removed, and in stage form the
+/// reruns of each stage are sorted, without duplicates. Valid; its peak may differ.
 Plan shaped(const Graph& graph, const Shape& shape, const Plan& plan);
 
 }  // namespace remat::moccasin

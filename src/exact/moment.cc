@@ -29,7 +29,7 @@ Moment::Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* 
 }
 
 bool Moment::skew() {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // finer costs leave prices too coarse
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // larger costs leave prices too coarse
   const std::int64_t one = kMost / std::max<std::int64_t>(1, rerun_duration_ + fetch_cost_);
   if (one < 2) return false;
   for (Rerun& rerun : reruns_) {
@@ -44,7 +44,8 @@ bool Moment::skew() {
 }
 
 void Moment::stop_with(Limits* limits) {
-  constexpr std::int64_t kFreeTicks = 200'000;  // a millisecond or two: small graphs have their bound always
+  // a millisecond or two, so that small graphs always get their bound
+  constexpr std::int64_t kFreeTicks = 200'000;
   if (limits) flow_.set_stop([this, limits] { return flow_.ticks() > kFreeTicks && limits->reached(); });
 }
 
@@ -173,7 +174,7 @@ void Moment::build() {
     }
     needs_.push_back(flow_.add_arc(reader, node[v]));
   };
-  // Backwards, so that what an op wants is known before its own inputs are looked at.
+  // Backwards, so that the needs of an op are known before those of its inputs.
   for (OpId op = at_.prev(); op; op = op.prev()) {
     if (!before(op)) continue;
     MaxFlow::Node self = kNone;

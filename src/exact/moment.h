@@ -1,4 +1,4 @@
-// The network of one moment: what is kept across it and what runs again after it, as a minimum cut.
+// The network of one moment: a minimum cut decides which values are kept across it and which ops are rerun.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace remat {
 
-/// Is the value gone after the step of `at`, unless it is kept across it? What the step reads is there; it is
-/// gone where the step writes over it.
+/// True if the value is lost after the step of `at` unless it is kept across it. Inputs of the step are in
+/// memory anyway, unless the step writes over them.
 bool may_be_lost(const Graph& graph, OpId at, ValueId v);
 
 /// Cost and memory in one sum: cost x per_cost + bytes x per_byte.
@@ -23,17 +23,17 @@ struct Price {
   double ratio() const { return real(per_byte) / real(per_cost); }
 };
 
-/// The network of one moment. Source side: "is wanted after it" for a value, "runs again" for an op. A wanted
-/// value whose op does not run again is kept: that arc costs its bytes. An op that runs again costs its
-/// duration and wants its inputs. A value that one op alone may want has that op's node.
+/// Nodes on the source side: values needed after the moment, ops that are rerun. A needed value whose op is
+/// not rerun is kept, and that arc costs its bytes. A rerun costs the op's duration and needs its inputs. A
+/// value that only one op can need shares that op's node.
 class Moment {
  public:
-  /// With prices, what is wanted may be fetched as well: such a value costs the lesser of both.
+  /// With prices, a needed value may also be fetched, and costs the cheaper of the two.
   Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* fetch = nullptr);
 
-  /// From now on an op's cost is up to a thousandth more than its duration, of the later ones more. Alike
-  /// layers then change sides one by one, those first whose reruns come last, when memory is free again.
-  /// False where the numbers leave no room for that.
+  /// Raises the cost of ops by up to a thousandth, of later ones by more. Equal layers then change sides one
+  /// by one, first those whose reruns come last, when memory is free again. False if the numbers leave no
+  /// room for that.
   bool skew();
 
   std::int64_t ticks() const { return flow_.ticks(); }
@@ -42,18 +42,18 @@ class Moment {
   struct Choice {
     Retention retention;
     std::int64_t cost = 0;   ///< of all reruns
-    std::int64_t least = 0;  ///< cost x per_cost + bytes x per_byte of every choice is at least this
+    std::int64_t least = 0;  ///< lower bound on cost x per_cost + bytes x per_byte of every choice
   };
-  /// The cheapest choice at a price; nothing where the ticks ran out.
+  /// The cheapest choice at a price; nothing after `most_ticks`.
   std::optional<Choice> cheapest(Price price, std::int64_t most_ticks);
   Choice keep_all() const;
-  /// The same choice with the cost that it has now.
+  /// The same choice at the current costs.
   Choice priced(Choice choice) const;
-  /// No choice costs or holds more.
+  /// Upper bounds on the cost and the bytes of any choice.
   std::int64_t most_cost() const { return std::max<std::int64_t>(1, most_cost_); }
   std::int64_t most_bytes() const { return std::max<std::int64_t>(1, keep_bytes_); }
 
-  /// A value that is kept unless its op runs again.
+  /// A value that is kept unless its op is rerun.
   struct Keep {
     MaxFlow::Arc arc;
     MaxFlow::Node from, to;
@@ -75,10 +75,10 @@ class Moment {
   std::span<const Rerun> reruns() const { return reruns_; }
   /// Read after the moment, or kept.
   bool is_wanted(ValueId v) const { return state_[v] == State::kWanted; }
-  /// Made before the moment and not in memory at it anyway.
+  /// Made before the moment, and in memory at it only if kept.
   bool is_droppable(ValueId v) const { return state_[v] != State::kStays; }
-  /// The least sum of any choice where a rerun costs `per_rerun` and what is not made again `per_keep`, in
-  /// the order of `reruns` and `keeps`; nothing where the ticks ran out.
+  /// The least sum of any choice, where reruns cost `per_rerun` and kept values `per_keep`, in the order of
+  /// `reruns` and `keeps`; nothing if the ticks run out.
   std::optional<std::int64_t> least_sum(std::span<const std::int64_t> per_rerun,
                                         std::span<const std::int64_t> per_keep, std::int64_t most_ticks);
 

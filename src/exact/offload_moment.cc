@@ -12,8 +12,8 @@
 namespace remat {
 namespace {
 
-/// The windows of time beside the moment in which values go through a channel: nested, and all values of the
-/// rank of a window and below have to be copied within it.
+/// Nested time windows next to the moment, for one channel: all values with the rank of a window or less must
+/// be copied within it.
 struct Channel {
   std::vector<Duration> windows;            ///< length of the ops in each, once; from the narrowest
   IndexVector<ValueId, int> rank;           ///< of each value in `windows`, or -1
@@ -60,7 +60,7 @@ class OffloadModel {
       channel->time.assign(graph_.num_values(), 0);
     }
     // Out: from the end of the op that makes the value to the moment. In: from the end of the moment to the
-    // first reader after it; what is read only by reruns, or kept, has until the end.
+    // first reader after it, or to the end if only reruns read the value or it is kept.
     IndexVector<OpId, std::vector<ValueId>> made(graph_.num_ops()), read(graph_.num_ops() + 1);
     for (const Moment::Keep& keep : moment_.keeps()) {
       const ValueId v = keep.value;
@@ -114,14 +114,14 @@ class OffloadModel {
     in_rows_ = add_windows(in_, stall_in_, true);
   }
 
-  /// The row, or -1 where nothing in it takes a byte.
+  /// Returns the row, or -1 if no term has bytes.
   int add_limit(const std::vector<lp::Term>& terms, Bytes most) {
     const int row = model_.num_rows();
     model_.add_row(-lp::kInfinity, real(most) / bytes_, terms);
     return model_.num_rows() > row ? row : -1;
   }
 
-  /// A wanted value is kept, made again or on the host; so is what a rerun reads.
+  /// A needed value, or an input of a rerun, is kept, recomputed or on the host.
   void add_choices() {
     IndexVector<ValueId, int> index(graph_.num_values(), -1);
     const auto row_of = [&](ValueId v, std::vector<lp::Term>& terms) {
@@ -148,8 +148,8 @@ class OffloadModel {
     }
   }
 
-  /// What is copied in a window adds up along the windows, and is at most the window, its stall, and on the
-  /// way in the reruns. Returns the first of the rows that say so, one a window.
+  /// The copies within each window take at most the window, its stall and, on the way in, the reruns. One row
+  /// per window; returns the first.
   int add_windows(const Channel& channel, lp::Column stall, bool with_reruns) {
     std::vector<std::vector<lp::Term>> terms(channel.windows.size());
     for (int i : indices(moment_.keeps())) {
@@ -193,8 +193,8 @@ class OffloadModel {
     return prices;
   }
 
-  /// Weak duality in integers: whatever the prices are, the cheapest choice at them less what they pay for
-  /// the room, the host's budget and the windows is below every plan.
+  /// Weak duality in integers: for any prices, the cheapest choice less the value of the room, the host's
+  /// budget and the windows at these prices is a lower bound.
   std::int64_t proved(const Prices& prices, Limits& limits) {
     constexpr std::int64_t kMostTicks = 400'000'000;
     constexpr double kRoom = 0x1p60;
@@ -207,7 +207,7 @@ class OffloadModel {
     const std::int64_t per_byte = rounded(prices.per_byte), per_host_byte = rounded(prices.per_host_byte);
     Wide paid = Wide(room_.count()) * per_byte;
     if (host_.budget) paid += Wide(host_.budget->count()) * per_host_byte;
-    // By rank of a value: the sum over its window and all wider ones, at most one stall for each.
+    // By rank of a value: the sum of the prices of its window and all wider ones, at most 1.
     const auto sums = [&](const Channel& channel, const std::vector<double>& given) {
       std::vector<std::int64_t> sum(given.size() + 1, 0);
       for (std::size_t w = given.size(); w-- > 0;) {
@@ -239,7 +239,7 @@ class OffloadModel {
   Bytes room_;
   Channel out_, in_;
   Wide all_reruns_ = 0, all_copies_ = 0;
-  double unit_ = 1, bytes_ = 1;  ///< the model counts times and bytes in these
+  double unit_ = 1, bytes_ = 1;  ///< units of time and bytes in the model
   lp::Model model_;
   IndexVector<OpId, int> rerun_;         ///< columns
   std::vector<lp::Column> keep_, copy_;  ///< by index of the moment's keeps

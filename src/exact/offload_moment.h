@@ -1,5 +1,5 @@
-// What to keep across one moment, what to run again after it, and what to have on the host: a linear program,
-// whose prices prove a bound in integers. docs/bounds.md tells it whole.
+// What to keep across one moment, what to rerun after it, and what to hold on the host: a linear program
+// whose dual prices prove a bound in integers. Described in docs/bounds.md.
 #pragma once
 
 #include "remat/graph.h"
@@ -8,8 +8,8 @@
 
 namespace remat {
 
-/// At the first run of op `at`: no plan in fixed order within the budget takes less beyond one run of each
-/// op. Stops once `limits` are reached, with what was proved until then.
+/// A lower bound, from the first run of op `at`, on the duration beyond one run of each op of every plan in
+/// fixed order within the budget. When `limits` are reached, returns what is proved by then.
 Duration offload_bound(const Graph& graph, OpId at, Bytes budget, const Host& host, Limits& limits);
 
 }  // namespace remat

@@ -15,7 +15,7 @@ constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
 
-/// Twice as fast as until now, the excess would not be gone at the last moment.
+/// True if the excess would remain at the last moment even at twice the pace.
 bool is_hopeless(int moment, Bytes excess_at_first, Bytes least_excess) {
   constexpr int kFewMoments = 8, kFaster = 2;
   const Wide gone = Wide((excess_at_first - least_excess).count()) * kFaster;
@@ -37,7 +37,7 @@ std::optional<Script> relieved_at(const Graph& graph, const Script& script, cons
   for (const Item& item : script_of(all.graph, *found.choice))
     next.push_back(item.op ? script[at(item.op.index())] : Item{OpId::none(), all.value[item.fetched]});
   Script result = without_unread(graph, next);
-  // With fetches it is no plan yet: nothing says when they begin.
+  // With fetches the script is no plan yet: the times of copies are open.
   REMAT_ASSERT_HEAVY(prices || !validate(graph, steps_of(result), OrderMode::kFree) ||
                          simulate(graph, steps_of(result)).duration == kTooLong,
                      step, result.size());
@@ -58,7 +58,7 @@ void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices*
     lowest = std::min(lowest, cost.peak);
     if (moment == kMostMoments || limits.reached()) return;
     if (effort == Effort::kFull && is_hopeless(moment, at_first - budget, lowest - budget)) return;
-    // The next moment may be dearer than the one that was relieved, but not for ever.
+    // The peak may rise from one moment to the next, but only a few times in a row.
     const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
     if (gained) least = cost.peak;
     without_gain = gained ? 0 : without_gain + 1;

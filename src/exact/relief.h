@@ -1,4 +1,4 @@
-// The walk from moment to moment: keep, run again or fetch back at the dearest step, then at the next one.
+// A walk over moments: decides what to keep, rerun or fetch at the peak step, then at the next one.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,20 @@
 
 namespace remat {
 
-/// Of a script on the way, with its peak; false ends the walk.
+/// Called for every script of the walk, with its peak; returning false ends the walk.
 using SeenScript = std::function<bool(const Script& script, Bytes peak)>;
 
-/// Of each choice: the nearest to the best, or more of them in the same time.
+/// kFull: near-optimal choices. kQuick: worse choices, but more of them in the same time.
 enum class Effort { kFull, kQuick };
 
-/// The script after the best choice at one step of it, which `all` is unrolled from; nothing where none fits.
+/// The script after the best choice at `step`; nothing if no choice fits. `all` is the unrolled script.
 std::optional<Script> relieved_at(const Graph& graph, const Script& script, const Unrolled& all, OpId step,
                                   Bytes budget, const FetchPrices* prices, Limits& limits, Effort effort);
 
-/// Again and again the best choice at the dearest step of what was chosen before, until the budget is met, no
-/// choice meets it, peaks do not fall any more (with full effort: so slowly that twice the pace would not do)
-/// or the limits are reached. `seen` gets every script on the way, the first one included. With prices,
-/// values may be fetched too, each time for the price; that copies take time, and memory on their way, is
-/// left to the prices.
+/// Repeats the best choice at the peak step of the current script until the budget is met, no choice fits,
+/// peaks no longer fall (with full effort: fall too slowly even at twice the pace) or the limits are reached.
+/// `seen` gets every script of the walk, the first included. With prices, values may also be fetched, at that
+/// price; the prices have to account for the time of copies and their memory.
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
              Effort effort, const SeenScript& seen);
 

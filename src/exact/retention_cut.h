@@ -1,6 +1,7 @@
-// What to keep across one moment and what to run again after it, at the least duration: by minimum cuts. The
-// answer has two readers: its bound holds for every plan (src/bounds/duration.cc), its choice is a plan
-// (src/planners/retention, which asks again at the next moment). docs/planners/retention.md tells it whole.
+// What to keep across one moment and what to rerun after it, at the least duration, by minimum cuts. The
+// result serves two purposes: its bound holds for every plan (src/bounds/duration.cc), its choice gives a
+// plan (src/planners/retention, which repeats this at the next moment). Described in
+// docs/planners/retention.md.
 #pragma once
 
 #include <cstdint>
@@ -13,53 +14,51 @@
 
 namespace remat {
 
-/// One choice at the first run of op `at`. In fixed order all earlier ops have run then and no later one; in
-/// free order that is known of its ancestors and its descendants.
+/// One choice at the first run of op `at`. In fixed order, all earlier ops have run by then and no later one
+/// has; in free order, this is known only of ancestors and descendants.
 struct Retention {
   OpId at;
-  IndexVector<OpId, bool>
-      rerun;       ///< runs again after `at`; what its readers need and it does not make is kept
-  Duration extra;  ///< of all reruns, and the prices of what is fetched
-  Bytes held;      ///< by kept values beside the inputs and outputs of `at` and its workspace
-  IndexVector<ValueId, bool> fetched;  ///< back from a host after `at`; empty where there are no prices
+  IndexVector<OpId, bool> rerun;       ///< ops rerun after `at`; other values needed later are kept
+  Duration extra;                      ///< duration of all reruns plus the prices of fetched values
+  Bytes held;                          ///< by kept values, without the step of `at` itself
+  IndexVector<ValueId, bool> fetched;  ///< fetched from the host after `at`; empty without prices
 
   bool fetches(ValueId v) const { return !fetched.empty() && fetched[v]; }
 };
 
-/// What it costs to have each value on a host across a moment instead of in memory; kMaxCount: impossible.
+/// The cost of holding each value on the host instead of in memory across a moment; kMaxCount: impossible.
 using FetchPrices = IndexVector<ValueId, std::int64_t>;
 
 struct RetentionResult {
-  /// No plan in the order within the budget takes less beyond one run of each op.
+  /// Lower bound on the duration beyond one run of each op, for every plan in the order within the budget.
   Duration bound;
-  /// The fastest that fits among those looked at, if any does: on the lower hull of duration over memory, and
-  /// so at most one step of that hull above the bound.
+  /// The fastest choice tried that fits, if any: it is on the lower hull of duration over memory, and so at
+  /// most one step of that hull above the bound.
   std::optional<Retention> choice;
-  std::int64_t ticks = 0;  ///< some nanoseconds each, deterministic
+  std::int64_t ticks = 0;  ///< a few nanoseconds each, deterministic
 };
 
-/// Every value made before `at` and read after it (or kept) is in memory beside `at`, or its op runs again;
-/// what a rerun reads is in memory beside `at` or made by another rerun. For a price per byte the cheapest
-/// such choice is a minimum cut (a closure problem); the price at which it just fits is the optimum of the
-/// linear relaxation, found by secant steps along the hull. With prices `fetch`, a value that is wanted or
-/// read by a rerun may also be fetched, for its price in durations. Integers throughout. Stops after some
-/// `most_ticks`, or once `limits` are reached, with what was proved until then.
+/// Every value made before `at` and read after it (or kept) is in memory at `at`, or its op is rerun; the
+/// inputs of a rerun are in memory at `at` or made by another rerun. For a price per byte, the cheapest such
+/// choice is a minimum cut (a closure problem); the price at which it just fits gives the optimum of the
+/// linear relaxation, found by secant steps along the hull. With prices `fetch`, a value needed later or by a
+/// rerun may also be fetched, for its price in durations. Integers throughout. After about `most_ticks`, or
+/// when `limits` are reached, returns what is proved by then.
 RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
                                 std::int64_t most_ticks, Limits* limits = nullptr,
                                 const FetchPrices* fetch = nullptr);
 
-/// Only a choice, in a third of the time, in fixed order: few steps along the hull on which later ops are
-/// dearer. Nothing is proved.
+/// Only a choice, in a third of the time, in fixed order: a few steps along a hull on which later ops cost
+/// more. Proves nothing.
 RetentionResult quick_retention(const Graph& graph, OpId at, Bytes budget, std::int64_t most_ticks,
                                 Limits* limits = nullptr, const FetchPrices* fetch = nullptr);
 
-/// Only the bound of the first, in half the time.
+/// Only the bound of `solve_retention`, in half the time.
 Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks,
                          Limits* limits = nullptr);
 
-/// In fixed order, what the choice drops comes back, each as late as possible: runs again, or is fetched.
-/// What is back stays until its last reader, so the peak may lie elsewhere and above. For choices in fixed
-/// order.
+/// The script of a choice in fixed order: dropped values are recomputed or fetched, each as late as possible,
+/// and then stay until their last reader. So the peak may move to another step, and be higher.
 Script script_of(const Graph& graph, const Retention& choice);
 /// The same for a choice without fetches.
 Plan plan_of(const Graph& graph, const Retention& choice);

@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// A moment that limits the selection, and who is there.
+/// A moment that limits the selection, and the items alive then.
 struct Row {
   Bytes room;
   std::vector<int> items;    // rising
@@ -42,7 +42,7 @@ void check(const SelectionProblem& problem) {
   }
 }
 
-/// Within the room of every moment, with what it needs and nothing that is excluded, for the gain it names.
+/// Does the selection fit the room of every moment, satisfy `needs` and `excludes`, and have the stated gain?
 bool is_selection(const SelectionProblem& problem, const Selection& selection) {
   std::vector<Bytes> taken(problem.room.size());
   Duration gain;
@@ -73,7 +73,7 @@ bool holds_all_of(const Row& larger, const Row& smaller) {
   return true;
 }
 
-/// The moments that are not implied by a neighbour: those between two changes are one.
+/// The moments not implied by a neighbour: moments between two changes are merged.
 std::vector<Row> rows_of(const SelectionProblem& problem) {
   const int moments = narrow<int>(std::ssize(problem.room));
   struct Change {
@@ -140,7 +140,7 @@ class Choice {
   }
 
  private:
-  /// By gain for the bytes that an item takes, each weighted with how full its row could get.
+  /// By gain per byte, with bytes weighted by how full their row could get.
   Selection greedy() const {
     std::vector<double> pressure;
     for (const Row& row : rows_) {
@@ -279,13 +279,13 @@ class Choice {
     best = std::move(found);
   }
 
-  // Nearer to the best than durations can be measured.
+  // Below the accuracy of measured durations.
   static constexpr double kGap = 1e-3;
 
   const SelectionProblem& problem_;
   std::vector<Row> rows_;
   std::vector<std::vector<int>> rows_with_;  // by item
-  std::vector<bool> possible_;               // alone it stays within the room
+  std::vector<bool> possible_;               // fits the room alone
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-// A room in rows of bytes, and what a solver's tolerances need there.
+// The scaled room in rows of bytes, and slack for the solver's tolerances.
 constexpr double kScale = 1000, kTolerance = 1e-5;
 constexpr int kMostRounds = 40;
 
@@ -129,7 +129,7 @@ class Splitter {
   std::vector<lp::Column> first_;  // of each part
 };
 
-/// One choice of each part, within the room of every moment, at the cost that it names.
+/// True for one choice of each part, within the room of every moment, at the stated cost.
 bool is_split(const SplitProblem& problem, const Split& split) {
   if (split.choices.empty()) return true;
   if (split.choices.size() != problem.parts.size()) return false;

@@ -1,4 +1,4 @@
-// The rows of the stage model that say what is in memory at a step.
+// The memory rows of the stage model.
 #include <algorithm>
 
 #include "exact/stage_row.h"
@@ -25,8 +25,8 @@ void StageModel::add_memory(int stage, const StageSpec& spec) {
   add_any_order(stage, slack);
 }
 
-/// The last step of a stage is the first run of its last op: what the next stage begins with is alive there.
-/// Returns how much of this step's memory is never held all through the stage.
+/// The last step of a stage is the first run of its last op, at which the values held into the next stage are
+/// alive. Returns the part of this step's memory that is never held through the whole stage.
 double StageModel::add_last_run(int stage) {
   const OpId op = end_of(stage).prev();
   Row row(model_);

@@ -43,8 +43,7 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
 
 namespace {
 
-/// Amounts have at most so many units: more digits than a solver that works with tolerances of a millionth
-/// can tell apart, and few enough for exact sums.
+/// Most units of amounts: finer than a solver with tolerances of 1e-6 can distinguish, yet with exact sums.
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 32, kMostCostUnits = std::int64_t{1} << 40;
 
 int bits_of(std::int64_t units) {
@@ -96,11 +95,11 @@ double StageModel::need(OpId op) const {
 }
 
 double StageModel::beside(OpId op, ValueId v) const {
-  // An overlap is rounded down as the smaller of two amounts that are: what is left is theirs too.
+  // Both amounts are rounded down, so their overlap, the smaller one, is too.
   return memory(bytes_beside(graph_, op, v));
 }
 
-/// From the last op to the first: a rerun is of use while one of its outputs is.
+/// From the last op to the first: a rerun is useful while one of its outputs is.
 void StageModel::find_uses() {
   last_rerun_.assign(graph_.num_ops(), -1);
   last_use_.assign(graph_.num_values(), -1);
@@ -142,7 +141,7 @@ void StageModel::add_columns() {
   }
 }
 
-/// What is read or held in a stage was held into it or runs in it.
+/// A value read or held in a stage was held into it, or its op runs in it.
 void StageModel::add_availability(int stage) {
   const auto available = [&](Row& row, ValueId v) {
     row.add(held(stage, v), 1).add(rerun(stage, graph_.producer[v]), 1);
@@ -180,7 +179,7 @@ double StageModel::objective_of(Duration duration) const {
 
 Duration StageModel::duration_of(double bound) const {
   if (!(bound > 0)) return graph_.base_duration;
-  // Beyond what a plan can take anything goes.
+  // Capped at the longest plan.
   const double units = std::min(std::ceil(bound / cost_scale_), 0x1p62);
   const Wide extra = static_cast<Wide>(units) * duration_unit_;
   return Duration(capped(graph_.base_duration.count() + extra));

@@ -27,22 +27,23 @@ struct StageSpec {
   StageRows rows = StageRows::kAnyOrder;
   /// First op of each stage, ascending, the first 0. Empty: one stage per op.
   std::vector<OpId> first = {};
-  /// Only plans that are no slower are asked for: ops that cost more than what is left do not run again.
+  /// Only plans within this duration are sought: ops that cost more than the rest are not rerun.
   std::optional<Duration> cutoff = std::nullopt;
-  /// Rows for the memory at first runs inside stages of several ops. Where stages end at the steps that are
-  /// short of memory they prove nothing more and take half of the time.
+  /// Rows for the memory at first runs inside stages of several ops. If stages end at the steps that are
+  /// short of memory, these rows prove nothing more and take half of the time.
   bool first_runs = true;
 };
 
 /// Stage s is all steps after the first run of the op before first[s] up to the first run of the op before
-/// first[s + 1]; after the last op comes one more stage where a kept output may be made again.
+/// first[s + 1]; after the last op comes one more stage if a kept output may be recomputed.
 ///   rerun(s, p) = 1   op p, first run in an earlier stage, runs in stage s
 ///   held(s, v) = 1    value v is in memory when stage s begins, and is read later
 /// The objective is the duration beyond one run of each op.
 ///
 /// Sizes and durations are whole units times a power of two, so that coefficients, right sides and their sums
-/// are exact. The unit is the greatest common divisor; where it would leave too many digits it is larger and
-/// everything, the budget too, is rounded down to it: what fits and is fast enough still is, so bounds hold.
+/// are exact. The unit is the greatest common divisor. If that leaves too many digits, a larger unit is used
+/// and everything, the budget included, is rounded down to it: plans that fit and are fast enough stay so,
+/// and bounds hold.
 class StageModel {
  public:
   StageModel(const Graph& graph, const StageSpec& spec);
@@ -50,7 +51,7 @@ class StageModel {
   const lp::Model& model() const { return model_; }
   int num_stages() const { return stages_; }
 
-  /// What a plan of this duration costs in the objective at most.
+  /// The largest objective of a plan of this duration.
   double objective_of(Duration duration) const;
   /// Least difference of two objectives.
   double objective_step() const { return cost_scale_; }
@@ -58,25 +59,25 @@ class StageModel {
   Duration duration_of(double bound) const;
   /// Values for the integer columns that a plan in fixed order takes; NaN for the rest.
   std::vector<double> start_from(const Plan& plan) const;
-  /// The plan that holds the values whose column is at least `threshold` and runs again, in the graph's
-  /// order, only what is then missing (Checkmate's second phase). Stages of one op.
+  /// The plan that holds the values whose column is at least `threshold` and recomputes, in the graph's
+  /// order, only missing values (Checkmate's second phase). Stages of one op only.
   Plan plan_of(const std::vector<double>& x, double threshold = 0.5) const;
-  /// The plan that runs again what `x` runs again, in the graph's order, less what nobody reads.
+  /// The plan with the reruns of `x`, in the graph's order, without unread ones.
   Plan plan_as_run(const std::vector<double>& x) const;
-  /// The same, each rerun as late in its stage as possible: just before its first reader there, or, where
+  /// The same with each rerun as late in its stage as possible: just before its first reader there or, if
   /// only later stages read it, before the stage's last step.
   Plan plan_late(const std::vector<double>& x) const;
 
-  /// Adds rows that hold for all plans and not for `x`, of a relaxation, to a model with the same columns: a
-  /// value that stages a to b read, run again or hand on, and that was made before them, is held into a, or
-  /// what makes it runs in one of them; and so for the inputs of that, and theirs. For whole numbers the rows
-  /// of single stages imply that; of a relaxation half a rerun in either of two stages is two halves of what
-  /// needs it. Returns how many.
+  /// Adds rows that every plan satisfies and the relaxed solution `x` violates, to a model with the same
+  /// columns: a value made before stages a to b, which they read, rerun or pass on, is held into a, or its op
+  /// runs in one of them; likewise its op's inputs, recursively. For integers the rows of single stages imply
+  /// this; in a relaxation, half a rerun in each of two stages counts as two halves. Returns the number of
+  /// rows.
   int add_paths(const std::vector<double>& x, lp::Model& target) const;
 
-  /// How much of the budget more than all of it a solution of the relaxation needs at the first run of `at`,
-  /// where that ended a stage too and reruns are as late as may be; not above 0: the solution is one of that
-  /// model, so that it proves nothing more.
+  /// By how much, as a share of the budget, a relaxed solution exceeds the budget at the first run of `at` if
+  /// that ended a stage too and reruns are as late as possible. At most 0: the solution satisfies that larger
+  /// model as well, which so proves nothing more.
   double excess_at(const std::vector<double>& x, OpId at) const;
 
   /// Column of a rerun or of a held value, or -1 where the structure decides.
@@ -112,13 +113,13 @@ class StageModel {
   bool is_tail(int stage) const { return begin_of(stage) == end_of(stage); }
   bool before(int stage, ValueId v) const { return graph_.producer[v] < begin_of(stage); }
   bool made_by_op(ValueId v) const { return !graph_.is_graph_input(v); }
-  /// What is larger than the budget is as good as just larger.
+  /// Capped just above the budget.
   double memory(Bytes b) const {
     return real(std::min(b.count(), most_bytes_) / memory_unit_) * memory_scale_;
   }
-  /// What a step of the op takes by itself, everything written over that may be.
+  /// Memory of a step of the op alone, with all overwrites that are possible.
   double need(OpId op) const;
-  /// What a value takes beside that where it stays in memory.
+  /// Additional memory if the value stays in memory.
   double beside(OpId op, ValueId v) const;
 
   void choose_units(const StageSpec& spec);
@@ -142,7 +143,7 @@ class StageModel {
   std::vector<OpId> first_;  ///< stages_ + 1 entries
   IndexVector<OpId, int> stage_of_;
   IndexVector<OpId, bool> may_rerun_;
-  IndexVector<OpId, int> last_rerun_;         ///< last stage in which a rerun can be of use, or -1
+  IndexVector<OpId, int> last_rerun_;         ///< last stage in which a rerun can be useful, or -1
   IndexVector<ValueId, int> last_use_;        ///< last stage that may read the value; stages_ for kept ones
   IndexVector<ValueId, int> last_first_use_;  ///< last stage with a first run that reads it; stages_ for kept
   std::vector<lp::Column> rerun_;             ///< stage by op, -1: none

@@ -1,12 +1,11 @@
-// Rows over several stages at once: what the model of fewer, longer stages says, said of the same columns.
+// Rows over several stages: the rows of a model with fewer, longer stages, in the same columns.
 #include <algorithm>
 
 #include "exact/stage_row.h"
 
 namespace remat {
 
-/// What stages `from` to `to` want of each value and op that was made before them, and which of them wants it
-/// most.
+/// The demand of stages `from` to `to` for each value and op made before them, and the stage with the most.
 class StageModel::Paths {
  public:
   Paths(const StageModel& model, const std::vector<double>& x, int from, int to)
@@ -20,7 +19,7 @@ class StageModel::Paths {
         again_(graph_.num_ops(), 0),
         through_(graph_.num_ops()) {}
 
-  /// Adds the rows that `x` breaks most to `target`.
+  /// Adds the rows that `x` violates most to `target`.
   int add_broken(lp::Model& target) {
     seed();
     std::vector<std::pair<double, OpId>> broken;
@@ -62,7 +61,7 @@ class StageModel::Paths {
     return sum;
   }
 
-  /// The least that must run again of it, and so of what makes its inputs where they are not held.
+  /// The least fraction of the op that must be rerun, and so of the makers of inputs that are not held.
   double want(OpId op) {
     double most = model_.rerun_column(to_, op) >= 0 ? at_x(model_.rerun(to_, op)) : 0;
     for (ValueId v : graph_.outputs[op]) {

@@ -11,16 +11,17 @@
 namespace remat {
 namespace {
 
-/// Of the limits, for the tree of proved bounds where an integer program's tolerances are too coarse.
+/// Share of the limits for the tree of proved bounds, used if an integer program's tolerances are too coarse.
 constexpr double kTreeShare = 0.5;
 
-/// HiGHS's integer programs are exact to 1e-6 of a row, and presolve rounds as much: a solution without a
-/// byte to spare may be cut off. Rows of sizes (the budget is 512 to 1,024 there) get ten times that for what
-/// its word is taken for, less than a unit of amounts of up to seven digits. (With a hundred times it, the
-/// proof of random_layered_n100 at 80 % took more than twice as long.)
+/// HiGHS's integer programs are exact to 1e-6 of a row, and presolve rounds as much, so a solution that meets
+/// the budget exactly may be cut off. Rows of sizes (with a scaled budget of 512 to 1,024) get ten times that
+/// as slack, less than one unit of amounts with up to seven digits. (A hundred times as much more than
+/// doubled the time of the proof of random_layered_n100 at 80 %.)
 constexpr double kRoom = 1e-5;
 
-/// The program with room in every row and column of sizes: no solution is lost, and bounds hold for both.
+/// The program with this slack in every row and column of sizes: no solution is lost, its bounds remain
+/// valid.
 lp::Model with_room(lp::Model model) {
   for (std::size_t row = 0; row < model.row_lower.size(); ++row) {
     const auto begin = model.entry_factor.begin() + model.row_begin[row];
@@ -35,7 +36,7 @@ lp::Model with_room(lp::Model model) {
   return model;
 }
 
-/// The relaxation with the rows over several stages that it breaks.
+/// The relaxation with violated rows over several stages.
 lp::Solution relax_with_paths(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
                               Limits& limits, double& bound, StageOutcome& outcome) {
   lp::Relaxation relaxation(model);
@@ -50,7 +51,7 @@ lp::Solution relax_with_paths(const StageModel& stages, lp::Model& model, std::o
   }
 }
 
-/// Relaxations until they fix nothing more. Raises outcome.bound; true where that settles the question.
+/// Relaxes until no more columns are fixed. Raises outcome.bound; true if that settles the problem.
 bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
                    const StageEffort& effort, Limits& limits, double& bound, StageOutcome& outcome) {
   lp::Settings settings;
@@ -206,7 +207,7 @@ class StageSolver::Work {
   std::optional<lp::Program> program_;
   std::optional<double> objective_bound_;  ///< of the program
   std::optional<Duration> above_;          ///< of the fastest plan that is known
-  std::optional<double> cutoff_;           ///< of what is asked for, inclusive
+  std::optional<double> cutoff_;           ///< inclusive
   StageOutcome outcome_;
 };
 

@@ -13,7 +13,7 @@
 namespace remat {
 
 struct StageOutcome {
-  Duration bound;        ///< of every plan of the model, never above the cutoff's successor
+  Duration bound;        ///< on every plan of the model, at most the cutoff plus one
   bool settled = false;  ///< no plan of the model is at or below the cutoff, or `x` is the best
   std::optional<std::vector<double>> x;          ///< best integer solution at or below the cutoff
   std::optional<std::vector<double>> relaxed_x;  ///< of the last relaxation
@@ -29,8 +29,8 @@ struct StageEffort {
   double relative_gap = 0;
   int threads = 1;
   std::int64_t seed = 0;
-  std::optional<double> seconds = std::nullopt;  ///< of the integer program, in all calls together
-  /// Called with each better integer solution of the model.
+  std::optional<double> seconds = std::nullopt;  ///< for the integer program, over all calls
+  /// Called for every improved integer solution of the model.
   std::function<void(const std::vector<double>&)> on_better = {};
 };
 
@@ -41,7 +41,7 @@ std::int64_t full_columns(const Graph& graph);
 std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, Bytes budget,
                                 const std::vector<double>& x);
 
-/// Solves a model, on and on: each call goes on where the limits ended the one before.
+/// Solves a model in several calls, each of which continues where the limits ended the last.
 class StageSolver {
  public:
   /// The graph and the model, which is that of `spec`, must outlive it.
@@ -50,7 +50,7 @@ class StageSolver {
   StageSolver(const StageSolver&) = delete;
   StageSolver& operator=(const StageSolver&) = delete;
 
-  /// `x` of the outcome is the best solution by then.
+  /// `x` of the outcome is the best solution so far.
   StageOutcome run(Limits& limits);
 
  private:
@@ -58,9 +58,9 @@ class StageSolver {
   std::unique_ptr<Work> work_;
 };
 
-/// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
-/// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine
-/// tenths of the time on training graphs.
+/// Solves the model of `spec`, whose cutoff is inclusive. Reduced-cost fixing: a column whose other value
+/// raises the relaxation's bound over the cutoff is fixed; that halves the columns and saves 90 % of the time
+/// on training graphs.
 StageOutcome solve_stages(const Graph& graph, const StageModel& model, const StageSpec& spec,
                           const StageEffort& effort, Limits& limits);
 

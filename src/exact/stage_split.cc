@@ -1,12 +1,13 @@
-// What one more stage would say of a relaxation's solution.
+// Checks a relaxation's solution against one more stage.
 #include <algorithm>
 
 #include "exact/stage_row.h"
 
 namespace remat {
 
-/// The stage of `at` in two, the first ended by it: what the first runs of the first half need runs again
-/// there, all else after it, and what the second half needs then and does not make is held.
+/// Splits the stage of `at` in two, the first half ended by `at`: reruns that first runs of the first half
+/// need stay there, all others move to the second half, and values that the second half needs and does not
+/// make are held.
 class StageModel::Split {
  public:
   Split(const StageModel& model, const std::vector<double>& x, OpId at)
@@ -20,7 +21,7 @@ class StageModel::Split {
 
   double memory() {
     double sum = model_.need(at_);
-    const bool ends_it = at_.next() == model_.end_of(stage_);  // all that runs again in it has
+    const bool ends_it = at_.next() == model_.end_of(stage_);  // all its reruns are before
     if (!ends_it) find_early();
     for (OpId op = at_; op && !ends_it; op = op.prev()) {
       const lp::Column again = model_.rerun_column(stage_, op);
@@ -45,7 +46,7 @@ class StageModel::Split {
                        [&](OpId reader) { return reader >= from && reader < to; });
   }
 
-  /// Latest first, so that what reads an op's outputs is known.
+  /// Latest first, so that the readers of an op's outputs are known.
   void find_early() {
     for (OpId op = model_.begin_of(stage_).prev(); op; op = op.prev()) {
       double want = 0;

@@ -27,8 +27,8 @@ bool can_unroll(const Graph& graph, const Script& script, const FetchPrices* pri
   return std::max(bytes + workspace.count(), duration) < kMaxCount;
 }
 
-/// Fills the columns by itself: `lns` unrolls some thousand scripts a second, and what GraphBuilder checks
-/// holds for a script.
+/// Fills the columns directly: `lns` unrolls thousands of scripts a second, and scripts satisfy all that
+/// GraphBuilder checks.
 class Unroller {
  public:
   Unroller(const Graph& graph, const Script& script, const FetchPrices* prices)
@@ -112,7 +112,7 @@ class Unroller {
     to_.base_duration += duration;
   }
 
-  /// What no op and no value of the new graph has.
+  /// Fills the columns that are empty in the new graph.
   void finish() {
     const std::size_t ops = script_.size(), values = to_.bytes.size();
     to_.name = from_.name;

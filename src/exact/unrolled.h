@@ -1,4 +1,4 @@
-// A sequence of steps as a graph in which nothing runs twice: the next moment of it is a moment as the first.
+// A sequence of steps as a graph with one run per op, so that methods for one moment apply repeatedly.
 #pragma once
 
 #include "exact/retention_cut.h"
@@ -13,9 +13,9 @@ struct Unrolled {
   FetchPrices prices;                   ///< of each instance; empty where none were given
 };
 
-/// Every item of the script as an op of its own, every instance as a value: what a plan runs twice are two
-/// ops. The generator state of such an op is a value that the first makes and the others read. A fetch is an
-/// op without inputs that takes as long as its price. Nothing where sums would leave what a graph may hold.
+/// Every item of the script becomes an op, every instance a value: an op that runs twice becomes two. Its
+/// generator state is a value that the first makes and the others read. A fetch is an op without inputs whose
+/// duration is its price. Nothing if sums exceed what a graph may hold.
 std::optional<Unrolled> unrolled(const Graph& graph, const Script& script,
                                  const FetchPrices* prices = nullptr);
 

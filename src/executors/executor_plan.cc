@@ -41,23 +41,23 @@ Executor parse_executor(std::string_view text) {
 namespace executors {
 namespace {
 
-/// Steps times values of a program that is built at all.
+/// Most steps times values of an integer program.
 constexpr std::int64_t kMostCells = 6'000'000;
 constexpr int kMostRounds = 40;
 
 /// What was proved, and how.
 struct Proved {
   Duration least;
-  bool closed = false;  ///< nothing is faster than what was found, or nothing keeps the budget
+  bool closed = false;  ///< nothing is faster than the plan found, or nothing is within the budget
   std::int64_t nodes = 0, rounds = 0;
 };
 
-/// Durations are whole: what is above a bound is at least the next one.
+/// Durations are integers, so bounds are rounded up.
 Duration raised(double bound, double unit) {
   return Duration(static_cast<std::int64_t>(std::ceil(std::max(0.0, bound) * unit - 1e-6)));
 }
 
-/// Chooses, simulates, and forbids what turns out to be over the budget.
+/// Solves, simulates the choice, and forbids it if it is over the budget.
 Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Search& search, Limits& limits) {
   Proved proved;
   proved.least = shape.graph->base_duration;
@@ -72,14 +72,14 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
     const lp::Solution solution = lp::solve(model.program(), settings, limits);
     proved.nodes += solution.nodes;
     if (solution.outcome == lp::Outcome::kInfeasible) {
-      // All that the program allows was looked at and forbidden, or there was nothing.
+      // All choices of the program were simulated and forbidden, or there were none.
       proved.closed = true;
       return proved;
     }
     proved.least = std::max(proved.least, shape.graph->base_duration + raised(solution.bound, model.unit()));
     if (!solution.x) return proved;
     const Again again = model.again_of(*solution.x);
-    const auto cost = search.look(again);
+    const auto cost = search.evaluate(again);
     const bool fits = cost && cost->peak <= budget;
     if (solution.outcome != lp::Outcome::kOptimal) return proved;
     if (fits) {
@@ -91,24 +91,25 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
   return proved;
 }
 
-/// Asks for our budget first, then for others, halving between the largest that kept ours and the smallest
-/// that did not. `look` says whether its plan keeps our budget; nothing ends it.
+/// Tries our budget first, then others by bisection between the largest whose plan is within ours and the
+/// smallest whose plan is not. `is_within` returns whether a plan is within our budget; nothing ends the
+/// search.
 void halve_budgets(const Problem& problem, int most, Limits& limits,
-                   const std::function<std::optional<bool>(Bytes)>& look) {
+                   const std::function<std::optional<bool>(Bytes)>& is_within) {
   Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
   Bytes budget = problem.budget;
   for (int i = 0; i < most && fits < over && !limits.reached(); ++i) {
-    const auto keeps = look(budget);
+    const auto keeps = is_within(budget);
     if (!keeps) return;
     (*keeps ? fits : over) = budget;
     budget = fits + Bytes((over - fits).count() / 2);
   }
 }
 
-/// What runs again layer by layer is a choice of partitioners too, and one that minimum cuts do not see: the
-/// input of a layer gains no time where all before it runs again anyway. The same set has another peak there,
-/// so budgets around ours are asked for.
-void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits) {
+/// Recomputing layer by layer is also a choice for partitioners, one that minimum cuts do not find: saving
+/// the input of a layer gains no time if all before it is recomputed anyway. The same set has another peak
+/// there, so budgets around ours are tried.
+void try_checkpoints(const Problem& problem, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 12;
   const auto shape = shape_if_any(*problem.graph, Executor::kCheckpoint);
   if (!shape) return;
@@ -118,17 +119,17 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
     checkpoints.improve();
     const auto& found = checkpoints.best() ? checkpoints.best() : checkpoints.lowest();
     if (!found) return std::nullopt;
-    const auto cost = search.look(found->again);
+    const auto cost = search.evaluate(found->again);
     const bool keeps = cost && cost->peak <= problem.budget;
     if (!checkpoints.best() && !keeps) return std::nullopt;
     return keeps;
   });
 }
 
-/// What a plan without the limits of an executor runs again, in another order and perhaps more than once
-/// there. Does that keep our budget here? Nothing where there is no such plan.
-std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const PlanOptions& options,
-                                 Search& search, Limits& limits) {
+/// Tries the set of ops that an unrestricted plan recomputes (there in another order, perhaps repeatedly): is
+/// it within our budget here? Nothing if there is no such plan.
+std::optional<bool> try_plan(const Problem& problem, Bytes budget, const PlanOptions& options, Search& search,
+                             Limits& limits) {
   const Graph& graph = *problem.graph;
   Problem other = problem;
   other.budget = budget;
@@ -139,27 +140,27 @@ std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const Pla
   for (OpId step : found.plan->steps) ++runs[step];
   Again again(graph.num_ops(), false);
   for (OpId op : graph.ops()) again[op] = runs[op] > 1;
-  const auto cost = search.look(again);
+  const auto cost = search.evaluate(again);
   return cost && cost->peak <= problem.budget;
 }
 
-/// Such plans below our budget too, where that takes more here. What it takes may rise as well as fall with
-/// the budget, so where halving finds nothing budgets are tried all along.
-void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
+/// Tries such plans for smaller budgets if the set needs more memory here. Its memory is not monotone in the
+/// budget, so if bisection finds nothing, budgets over the whole range are tried.
+void try_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 10, kShares = 16;
   bool keeps_ours = false;
-  const auto look = [&](Bytes budget) {
+  const auto is_within = [&](Bytes budget) {
     Limits share(limits, 1.0 / kMostBudgets);
-    return look_at_plan(problem, budget, options, search, share);
+    return try_plan(problem, budget, options, search, share);
   };
   halve_budgets(problem, kMostBudgets, limits, [&](Bytes budget) -> std::optional<bool> {
-    const auto keeps = look(budget);
+    const auto keeps = is_within(budget);
     keeps_ours = keeps == true && budget == problem.budget;
     return keeps_ours ? std::nullopt : keeps;
   });
   if (keeps_ours) return;
   for (int i = kShares - 1; i > kShares / 2 && !search.best() && !limits.reached(); --i) {
-    if (!look(Bytes(problem.budget.count() / kShares * i))) return;
+    if (!is_within(Bytes(problem.budget.count() / kShares * i))) return;
   }
 }
 
@@ -169,8 +170,8 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   search.start();
   if (shape.executor == Executor::kPartitioner &&
       !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
-    look_at_checkpoints(problem, search, limits);
-    look_at_plans(problem, options, search, limits);
+    try_checkpoints(problem, search, limits);
+    try_plans(problem, options, search, limits);
   }
   search.lower();
   search.improve();
@@ -193,7 +194,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   return result;
 }
 
-/// What runs again in a plan, and what its first half leaves.
+/// Fills in the recomputed ops and the saved values of a plan.
 void describe(const Shape& shape, const Plan& plan, ExecutorPlan& answer) {
   const Graph& graph = *shape.graph;
   Again again(graph.num_ops(), false);

@@ -5,8 +5,8 @@
 
 namespace remat::executors {
 
-/// For kPartitioner and kCheckpoint, and a problem that `check_request` lets through. Throws InputError for a
-/// graph that does not have what the executor needs.
+/// For kPartitioner and kCheckpoint, and a problem that `check_request` accepts. Throws InputError for a
+/// graph without what the executor needs.
 ExecutorPlan best_plan(const Problem& problem, Executor executor, const PlanOptions& options, Limits& limits);
 
 }  // namespace remat::executors

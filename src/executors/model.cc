@@ -12,10 +12,10 @@
 namespace remat::executors {
 namespace {
 
-// The budget in rows of bytes, and what a solver's tolerances need there.
+// The scaled budget in rows of bytes, and slack for the solver's tolerances.
 constexpr double kScale = 1000, kTolerance = 1e-5;
 
-/// For each backward op those that may run again right before it.
+/// For each backward op, the ops that may be recomputed right before it.
 std::vector<std::vector<OpId>> places(const Shape& shape) {
   const Graph& graph = *shape.graph;
   std::vector<std::vector<OpId>> found(graph.num_ops());
@@ -26,7 +26,7 @@ std::vector<std::vector<OpId>> places(const Shape& shape) {
     }
     return found;
   }
-  Again away = shape.may;  // not yet asked for by a backward op itself
+  Again away = shape.may;  // not yet needed by a backward op directly
   for (OpId op : IdRange<OpId>(shape.first_backward, OpId(graph.ops().size()))) {
     found[at(op)] = asked_by(graph, op, away);
     for (ValueId v : graph.inputs[op]) {
@@ -38,7 +38,7 @@ std::vector<std::vector<OpId>> places(const Shape& shape) {
 
 }  // namespace
 
-/// Terms in bytes; `constant` is there whatever is chosen.
+/// Terms in bytes; `constant` does not depend on the choice.
 struct Model::Row {
   Bytes constant;
   std::map<lp::Column, std::int64_t> terms;
@@ -130,7 +130,7 @@ lp::Column Model::run_of(OpId op) const {
   return again_[op].empty() ? -1 : slots_[at(again_[op].front())].column;
 }
 
-/// Those of checkpoints; a partitioner has none beyond what is made before it is read.
+/// Rules of checkpoints; partitioners have none except that values are made before they are read.
 void Model::add_executor_rules() {
   for (const auto& [maker, reader] : shape_.conflicts) {
     const lp::Column first = run_of(maker), second = run_of(reader);
@@ -141,8 +141,8 @@ void Model::add_executor_rules() {
   for (const CheckpointRegion& region : shape_.regions) add_region_rules(region);
 }
 
-/// Up to the last result that is lacked all runs again but for what is saved and read again; a random op runs
-/// again where one after it does.
+/// Up to the last missing result, all ops are recomputed except those whose saved results are read again; a
+/// random op is recomputed if a later one is.
 void Model::add_region_rules(const CheckpointRegion& region) {
   lp::Column reached = -1, draws = -1;
   for (auto op = region.ops.rbegin(); op != region.ops.rend(); ++op) {
@@ -194,7 +194,7 @@ void Model::add_value(Row& row, ValueId v, int slot) const {
     row.add(slots_[at(slot)].column, bytes);
 }
 
-/// Less for what is written over, where it surely or possibly is.
+/// Subtracts the overlap of outputs that are, or may be, written over inputs.
 void Model::add_over(Row& row, int slot) const {
   const Slot& step = slots_[at(slot)];
   for (const auto& [v, saved] : reuses(graph_, step.op)) {
@@ -217,7 +217,7 @@ void Model::add_over(Row& row, int slot) const {
   }
 }
 
-/// What an op drew from is held until it runs again, and that moment's beside it.
+/// Holds a random op's state until it is recomputed, and the current state as well during that run.
 void Model::add_states(std::vector<Row>& rows) const {
   for (OpId op : graph_.ops()) {
     const Bytes state = rerun_state(graph_, op);
@@ -245,7 +245,7 @@ void Model::add_memory_rows() {
     add_over(row, slot);
   }
   add_states(rows);
-  // Of rows alike in all but what is there anyway the fullest is enough.
+  // Of rows that differ only in the constant, the largest suffices.
   std::map<std::vector<std::pair<lp::Column, std::int64_t>>, Bytes> fullest;
   for (const Row& row : rows) {
     Bytes most = row.constant;
@@ -285,7 +285,7 @@ std::vector<double> Model::start_of(const Again& again) const {
       asked.push_back(op);
       continue;
     }
-    // Of the places that may be, the last before the op that asks.
+    // Of the possible places, the last one before the op that needs it.
     for (OpId one : asked) {
       const auto place = std::ranges::lower_bound(again_[one], slot_[op]);
       if (place != again_[one].begin()) start[at(slots_[at(*std::prev(place))].column)] = 1;

@@ -1,4 +1,4 @@
-// The choices of an executor as an integer program: which ops run again, and what is in memory when.
+// The choices of an executor as an integer program: the recomputed ops, and the values in memory over time.
 #pragma once
 
 #include <optional>
@@ -9,32 +9,32 @@
 
 namespace remat::executors {
 
-/// A step that may be: a backward op asks for it.
+/// A possible step: a recomputation that a backward op triggers.
 struct Slot {
   OpId op;
   bool again = false;
-  lp::Column column = -1;  ///< 1: it takes place; of `again`
+  lp::Column column = -1;  ///< 1: the step takes place
 };
 
-/// Binary: each op that runs again in each place where it may. Continuous: whether a value is in memory
-/// between two neighbouring moments at which it is made again or read; given the binaries, the least that
-/// meets the rows is what the simulator counts, but for what an op writes over when it runs again (counted
-/// as written over always) and, of partitioners, the order of reads within one place. So what the program
-/// says is a lower bound for the executor, and what it chooses is simulated.
+/// Binary columns: each op in each place where it may be recomputed. Continuous columns: whether a value is
+/// in memory between neighbouring moments at which it is recomputed or read; given the binaries, their least
+/// values match the simulator, except for overwrites by recomputed ops (always counted) and, for
+/// partitioners, the order of reads within one place. So the optimum is a lower bound for the executor, and
+/// its choice is simulated.
 class Model {
  public:
   Model(const Shape& shape, Bytes budget);
 
-  /// No more than `most` steps times values; to be asked first.
+  /// True if the model has at most `most` steps times values. Check before building it.
   static bool fits(const Shape& shape, std::int64_t most);
 
   const lp::Model& program() const { return model_; }
   /// Durations are divided by it in the objective.
   double unit() const { return unit_; }
   Again again_of(const std::vector<double>& x) const;
-  /// Columns of a choice, NaN where they follow.
+  /// The columns of a choice; NaN where the solver has to fill them in.
   std::vector<double> start_of(const Again& again) const;
-  /// From now on this very choice is none.
+  /// Excludes exactly this choice from now on.
   void forbid(const Again& again);
 
  private:
@@ -42,11 +42,11 @@ class Model {
     int slot;
     bool makes;  ///< else it reads
   };
-  /// Of a value that a forward op makes.
+  /// The columns and events of a value that a forward op makes.
   struct Presence {
     int last = -1;                    ///< slot of its last use in the forward half
     std::vector<Event> events;        ///< in the backward half
-    std::vector<lp::Column> columns;  ///< before event i; after the last one; -1: surely not there
+    std::vector<lp::Column> columns;  ///< in memory before event i, or after the last one; -1: never
     bool is_kept = false;
   };
   struct Row;

@@ -9,7 +9,7 @@
 
 namespace remat::executors {
 
-std::optional<Simulation> Search::look(const Again& again) {
+std::optional<Simulation> Search::evaluate(const Again& again) {
   auto choice = settled(shape_, again);
   if (!choice) return std::nullopt;
   const Graph& graph = *shape_.graph;
@@ -28,15 +28,15 @@ std::optional<Simulation> Search::look(const Again& again) {
 
 void Search::start() {
   const Graph& graph = *shape_.graph;
-  look(Again(graph.num_ops(), false));
+  evaluate(Again(graph.num_ops(), false));
   if (best_) return;
-  look(shape_.may);
-  if (shape_.executor == Executor::kPartitioner) look_at_cuts();
+  evaluate(shape_.may);
+  if (shape_.executor == Executor::kPartitioner) try_cuts();
 }
 
-/// Minimum cuts at the moment between the halves, each with less room by as much as the last one's plan was
-/// over the budget; then between the last two that lie on either side of it.
-void Search::look_at_cuts() {
+/// Minimum cuts at the moment between the halves, each with the room reduced by the last plan's excess over
+/// the budget; then bisects between the last two rooms on either side of it.
+void Search::try_cuts() {
   constexpr std::int64_t kMostTicks = 100'000'000;
   constexpr int kMostCuts = 40;
   const Graph& graph = *shape_.graph;
@@ -48,7 +48,7 @@ void Search::look_at_cuts() {
         solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks, &limits_);
     limits_.spend(1 + found.ticks / 50);
     if (!found.choice) return;
-    const auto cost = look(found.choice->rerun);
+    const auto cost = evaluate(found.choice->rerun);
     const Bytes held = beside + found.choice->held;
     if (cost && cost->peak <= budget_) {
       fits = held;
@@ -70,7 +70,7 @@ void Search::lower() {
       if (!shape_.may[op]) continue;
       Again again = lowest_->again;
       again[op] = !again[op];
-      look(again);
+      evaluate(again);
     }
     lower = lowest_->cost.peak < before;
   }
@@ -101,7 +101,7 @@ void Search::improve_once(bool& better) {
     }
     if (!any) continue;
     const Duration before = best_->cost.duration;
-    look(again);
+    evaluate(again);
     better = better || best_->cost.duration < before;
   }
 }

@@ -1,4 +1,4 @@
-// Sets of an executor that keep the budget: what is simple, made better op by op.
+// Saved sets of an executor within the budget: simple ones first, then improved op by op.
 #pragma once
 
 #include <optional>
@@ -15,19 +15,19 @@ struct Found {
   Simulation cost;
 };
 
-/// State: the fastest choice within the budget, and the least peak of all that were looked at.
+/// State: the fastest choice within the budget, and the least peak of all choices tried.
 class Search {
  public:
   Search(const Shape& shape, Bytes budget, Limits& limits)
       : shape_(shape), budget_(budget), limits_(limits) {}
 
-  /// Simulates a choice, settled before, and keeps it where it is better. Nothing where it does not settle.
-  std::optional<Simulation> look(const Again& again);
-  /// Nothing and all again; of partitioners also what minimum cuts between the halves say.
+  /// Settles a choice, simulates it and keeps it if it is better. Nothing if it cannot be settled.
+  std::optional<Simulation> evaluate(const Again& again);
+  /// Tries recomputing nothing and everything and, for partitioners, the minimum cuts between the halves.
   void start();
-  /// Where nothing keeps the budget: from the least peak on, op by op saved or not, as long as peaks fall.
+  /// If nothing is within the budget: from the choice of least peak, saves or drops ops while the peak falls.
   void lower();
-  /// Saves more, op by op and region by region, the dearest first, as long as the budget is kept.
+  /// Saves more, op by op and region by region, the costliest first, within the budget.
   void improve();
 
   const std::optional<Found>& best() const { return best_; }
@@ -35,7 +35,7 @@ class Search {
   std::int64_t looked_at() const { return looked_at_; }
 
  private:
-  void look_at_cuts();
+  void try_cuts();
   void improve_once(bool& better);
 
   const Shape& shape_;

@@ -91,7 +91,7 @@ class Finder {
     }
   }
 
-  /// Whatever its backward half unpacks first, saved or not, a parameter even, makes a checkpoint run again.
+  /// The first value that its backward half unpacks, even a parameter, triggers a checkpoint's recomputation.
   void find_trigger(CheckpointRegion& region, int number) const {
     for (OpId op : IdRange<OpId>(shape_.first_backward, OpId(graph_.ops().size()))) {
       if (shape_.region[op] != number) continue;
@@ -120,7 +120,7 @@ class Finder {
     for (int& region : shape_.region.raw()) region = region < 0 ? -1 : number[at(region)];
   }
 
-  /// Of a forward op: may it run again with its region, who reads it when.
+  /// Decides whether a forward op may be recomputed with its region, from its readers.
   void describe(OpId op) {
     const int number = shape_.region[op];
     shape_.may[op] = shape_.may[op] && number >= 0;
@@ -144,7 +144,7 @@ class Finder {
     }
   }
 
-  /// A random op that does not draw again would shift the numbers of those after it.
+  /// A random op that is not recomputed would shift the random numbers of later ones.
   void pin_random(const CheckpointRegion& region) {
     bool pinned = false;
     for (OpId op : region.ops) {
@@ -160,7 +160,7 @@ class Finder {
   Shape shape_;
 };
 
-/// One round of what `settled` promises for a region; true where something changed.
+/// One round of `settled` over all regions; true if something changed.
 class Settling {
  public:
   Settling(const Shape& shape, Again& again) : shape_(shape), again_(again) {}
@@ -182,7 +182,7 @@ class Settling {
 
   void settle(const CheckpointRegion& region) {
     bool reached = false;
-    bool draws = false;  // a random op further on runs again
+    bool draws = false;  // a later random op is recomputed
     for (auto op = region.ops.rbegin(); op != region.ops.rend(); ++op) {
       reached = reached || (again_[*op] && shape_.reaches[*op]);
       if (again_[*op] && !reached) set(*op, false);

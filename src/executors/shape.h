@@ -1,4 +1,4 @@
-// What an executor lets run again, and the plan that follows from a choice of it.
+// What an executor can recompute, and the plan of each choice.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace remat::executors {
 
-/// A forward op that runs again or not, by op.
+/// Which forward ops are recomputed, by op.
 using Again = IndexVector<OpId, bool>;
 
-/// A graph through an executor.
+/// A graph as an executor sees it.
 ///
 ///   forward                    | backward
 ///   [ layers.0 ] [ layers.1 ]  | (layers.1 again) its backward (layers.0 again) its backward
@@ -24,10 +24,10 @@ struct Shape {
   IndexVector<OpId, bool> may;            ///< run again
   std::vector<CheckpointRegion> regions;  ///< of checkpoints, in order
   IndexVector<OpId, int> region;          ///< of forward ops; -1: none
-  IndexVector<OpId, bool> reaches;        ///< the region's own backward half reads its results
-  IndexVector<OpId, bool> read_again;     ///< it is read from where its region runs again on, whatever does
-  /// What is held for another region that runs again later is not made twice: not both of a pair. The first
-  /// makes what the second reads.
+  IndexVector<OpId, bool> reaches;        ///< its region's own backward half reads its results
+  IndexVector<OpId, bool> read_again;     ///< read at or after its region's recomputation in any case
+  /// At most one op of each pair may be recomputed: the first makes a value that the second, of another
+  /// region recomputed later, reads.
   std::vector<std::pair<OpId, OpId>> conflicts;
 
   bool is_forward(OpId op) const { return op < first_backward; }
@@ -35,18 +35,18 @@ struct Shape {
 
 /// Throws InputError naming what the graph lacks.
 Shape shape_of(const Graph& graph, Executor executor);
-/// Nothing where it lacks that.
+/// The same; nothing if the graph lacks it.
 std::optional<Shape> shape_if_any(const Graph& graph, Executor executor);
 
-/// A choice of the executor that saves no less than `again` leaves out and that is one: a region runs again
-/// up to the last result that its own backward half lacks, but for what is saved, and what is saved is read
-/// again. Nothing where that does not settle.
+/// The choice that the executor carries out for `again`: a region is recomputed up to the last missing result
+/// that its own backward half reads, results that nothing reads again are not saved, and of a conflict the
+/// first op is saved. Nothing if the iteration does not converge.
 std::optional<Again> settled(const Shape& shape, Again again);
 
-/// What an op reads of those that are away, and what these read, in the graph's order.
+/// The ops in `away` whose results `op` reads, directly or through one another, in the graph's order.
 std::vector<OpId> asked_by(const Graph& graph, OpId op, const Again& away);
 
-/// First runs in the graph's order; what runs again, in that order too, before the op that asks for it.
+/// First runs in the graph's order; recomputed ops, also in that order, before the op that triggers them.
 Plan plan_of(const Shape& shape, const Again& again);
 
 }  // namespace remat::executors

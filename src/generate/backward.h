@@ -1,4 +1,4 @@
-// What the differentiation rules see: gradients of one op's outputs, and where the ones of its inputs go.
+// The interface of differentiation rules: gradients of an op's outputs, and places for those of its inputs.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Options of generators: one line that names the option, its value and what it may be.
+// Range checks for options of generators; the error is one line with the option, its value and its range.
 #pragma once
 
 #include <sstream>
@@ -16,7 +16,7 @@ void require_between(std::string_view option, T value, T low, T high) {
   throw UsageError(text.str());
 }
 
-/// Counts of ops, layers and the like: what fits into a graph's 32-bit ids.
+/// Limit of counts (ops, layers, ...): fits into a graph's 32-bit ids.
 inline constexpr std::int64_t kMaxOps = std::int64_t{1} << 30;
 
 }  // namespace remat::generate

@@ -11,7 +11,7 @@ enum class Init { kUniform, kZeros, kOnes };
 /// A trainable parameter. Kernel programs take it as an input; primitive programs draw its first value,
 /// assign it and read it.
 Tensor parameter(Program& p, std::string_view name, const Shape& shape, Init init = Init::kUniform);
-/// What a layer keeps between steps without training it: running statistics, moments.
+/// State that a layer keeps between steps without a gradient: running statistics, moments.
 Tensor state(Program& p, std::string_view name, const Shape& shape);
 
 /// x [rows, in] to [rows, out].

@@ -83,8 +83,8 @@ void Lowering::find_live_nodes() {
   live_.assign(backwards.rbegin(), backwards.rend());
 }
 
-/// TensorFlow runs an update as soon as its gradient is there, and what only an update reads just before it.
-/// Where all updates stand at the end, every gradient is alive at the end.
+/// TensorFlow runs an update as soon as its gradient is ready, and ops that only an update reads just before
+/// it. With all updates at the end, every gradient would be alive until then.
 void Lowering::update_early() {
   const auto is_update = [&](Node n) { return p_.nodes[n].phase == Phase::kUpdate; };
   // The place among the other nodes: behind the last of them that the update depends on.
@@ -168,7 +168,7 @@ std::string Lowering::name_of(const Group& group) {
   return count == 0 ? name : name.append(1, '_').append(std::to_string(count));
 }
 
-/// What a group holds besides its inputs and outputs at its fullest moment.
+/// Peak of a group beyond its inputs and outputs.
 Bytes Lowering::workspace_of(const Group& group) const {
   if (group.end - group.begin == 1) return Bytes(0);
   struct Life {

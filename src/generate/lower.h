@@ -13,8 +13,8 @@ struct LoweringOptions {
   std::optional<Device> device;     ///< none: every op takes one unit
 };
 
-/// Drops what no kept tensor depends on. Reshapes of kernel programs show their input's storage and are
-/// no ops; updates of parameters are never recomputed.
+/// Drops ops that no kept tensor depends on. In kernel programs, reshapes share their input's storage and are
+/// no ops. Updates of parameters are never recomputed.
 Graph lower(const Program& program, const LoweringOptions& options);
 
 }  // namespace remat::generate

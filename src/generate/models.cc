@@ -179,7 +179,7 @@ std::span<const ModelInfo> models() {
 
 namespace {
 
-/// The rate of products in the type: that of the tensor cores, or of a device of one's own as it is given.
+/// The peak rate in bf16: that of the tensor cores, or the given rate of a custom device.
 Device in_bf16(Device device) {
   const bool is_known =
       std::ranges::any_of(devices(), [&](const Device& one) { return one.name == device.name; });
@@ -196,8 +196,8 @@ Device in_bf16(Device device) {
   return device;
 }
 
-/// Two bytes in place of four: all but moments and running statistics, and what an op that reads such makes
-/// beside its first output.
+/// Two bytes in place of four, except for moments and running statistics, and for all but the first output of
+/// ops that read these.
 void make_bf16(Program& program) {
   IndexVector<Tensor, bool> is_wide(program.tensors.size(), false);
   for (Tensor t : program.tensors.ids()) is_wide[t] = program.tensors[t].role == generate::Role::kState;

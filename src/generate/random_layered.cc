@@ -97,8 +97,8 @@ struct Edge {
 };
 
 /// The edges between two neighbouring layers of widths a and b: every op on the wider side has the op
-/// opposite, then the pairs nearest to the diagonal by distance and a little noise. Only a band is looked
-/// at, so that the cost is that of the edges made.
+/// opposite, then the pairs nearest to the diagonal by distance and a little noise. Only a band around the
+/// diagonal is visited, so that the cost is proportional to the edges made.
 void connect_neighbours(const Layers& layers, std::int64_t layer, double density, Random& random,
                         std::vector<Edge>& edges) {
   const std::int64_t a = layers.width(layer), b = layers.width(layer + 1), wide = std::max(a, b);
@@ -164,8 +164,7 @@ std::vector<Edge> draw_edges(const Layers& layers, const RandomLayeredOptions& o
   return edges;
 }
 
-/// A topological order that follows what has just become ready (a stack, its new entries shuffled): the
-/// published orders go deep in the same way.
+/// A depth-first topological order (a stack of ready ops, new entries shuffled), like the published orders.
 std::vector<std::int64_t> draw_order(std::int64_t ops, const std::vector<Edge>& edges, Random& random) {
   std::vector<std::int64_t> missing(narrow<std::size_t>(ops), 0), begin(narrow<std::size_t>(ops) + 1, 0);
   for (const Edge& e : edges) {

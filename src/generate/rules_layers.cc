@@ -5,8 +5,7 @@
 namespace remat::generate {
 namespace {
 
-/// One kernel for all gradients of a convolution, those that nobody wants left out; primitive programs
-/// have one op each.
+/// One kernel for all needed gradients of a convolution; primitive programs have one op for each.
 void differentiate_conv(Backward& b, bool transposed) {
   Program& p = b.p;
   const Tensor g = b.grad();

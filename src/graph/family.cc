@@ -9,7 +9,7 @@
 namespace remat {
 namespace {
 
-/// A known size, and what the graph has there.
+/// A known size, and the graph's amount at it.
 struct Known {
   std::int64_t size;
   const Graph* graph;
@@ -42,7 +42,7 @@ std::int64_t amount(Wide value) {
 
 class Between {
  public:
-  /// nearest: two or more known graphs of one structure, the nearest first.
+  /// `nearest`: two or more known graphs of one structure, the nearest first.
   Between(std::int64_t size, std::vector<Known> nearest) : size_(size), nearest_(std::move(nearest)) {}
 
   Graph graph() const {

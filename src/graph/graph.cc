@@ -100,7 +100,7 @@ std::string graph_hash(const Graph& graph) {
     hash.add(graph.workspace[op].count());
     hash.add_edges(graph, op);
   }
-  // Graphs without such pairs, states or values keep the hash that they had before there were any.
+  // Graphs without these features keep the hash of earlier versions.
   if (graph.over.entries() > 0) {
     for (OpId op : graph.ops()) hash.add_over(graph, op);
   }
@@ -124,7 +124,7 @@ std::string structure_hash(const Graph& graph) {
 
 namespace {
 
-/// Texts, found by what is no string yet.
+/// Lets texts be found by string_view.
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -133,7 +133,7 @@ using FirstRows = std::unordered_map<std::string, OpId, TextHash, std::equal_to<
 
 }  // namespace
 
-/// The columns of the graph to be, and rows of indices that nobody has checked yet.
+/// The columns of the future graph, and rows of unchecked indices.
 struct GraphBuilder::State {
   Graph graph;
   std::vector<std::int64_t> forward_of;
@@ -166,7 +166,7 @@ void GraphBuilder::add_output(std::int64_t value) { state_->graph_outputs.push_b
 
 namespace {
 
-/// `place` makes its text only where it is needed: graphs have millions of counts.
+/// `place` builds its text only for an error: graphs have millions of counts.
 template <class Place>
 void check_count(std::int64_t count, std::string_view what, Place&& place) {
   if (count >= 0 && count < kMaxCount) return;

@@ -39,7 +39,7 @@ void MaxFlow::build() {
   built_ = true;
 }
 
-/// Distances from the source over arcs with room, up to the sink's: what is as far or further leads nowhere.
+/// Distances from the source over arcs with residual capacity, up to the sink's distance.
 bool MaxFlow::find_levels() {
   for (const Node node : queue_) level_[at(node)] = -1;
   queue_.clear();
@@ -68,7 +68,7 @@ bool MaxFlow::find_levels() {
   return false;
 }
 
-/// A blocking flow over arcs that lead one level on.
+/// A blocking flow over arcs to the next level.
 MaxFlow::Amount MaxFlow::push_paths() {
   path_.clear();
   Amount total = 0;
@@ -88,7 +88,7 @@ MaxFlow::Amount MaxFlow::push_paths() {
         if (half.left == 0) keep = i;
       }
       ticks_ += std::ssize(path_);
-      // On from the tail of the first arc that is full now.
+      // Continues from the tail of the first saturated arc.
       node = half_[at(half_[at(path_[keep])].twin)].to;
       path_.resize(keep);
       continue;

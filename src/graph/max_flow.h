@@ -31,16 +31,16 @@ class MaxFlow {
     capacity_[at(arc)] = capacity;
   }
 
-  /// The value of a maximum flow, or -1 where that took more than `most_ticks` looks at arcs. Finite
-  /// capacities must sum to less than kUnlimited.
+  /// The value of a maximum flow, or -1 after visiting `most_ticks` arcs. Finite capacities must sum to less
+  /// than kUnlimited.
   Amount solve(std::int64_t most_ticks);
-  /// Asked every few thousand looks at arcs; a flow ends as if out of ticks where it says true.
+  /// Polled every few thousand arcs; if it returns true, the flow ends as if out of ticks.
   void set_stop(std::function<bool()> stop) { stop_ = std::move(stop); }
   /// After `solve`: the node is on the source's side of the minimum cut with the fewest nodes there.
   bool on_source_side(Node node) const { return level_[at(node)] >= 0; }
   /// After `solve`: what flows through the arc.
   Amount flow(Arc arc) const { return capacity_[at(arc)] - half_[at(position_[at(arc)])].left; }
-  /// Looks at arcs in all flows so far.
+  /// Arcs visited in all flows so far.
   std::int64_t ticks() const { return ticks_; }
 
  private:
@@ -52,8 +52,8 @@ class MaxFlow {
   void build();
   bool find_levels();
   Amount push_paths();
-  /// Every arc within its capacity, what enters a node leaves it, and the cut is worth the flow: together
-  /// they prove that neither can be better.
+  /// Every flow is within its arc's capacity and conserved at every node, and the cut has the value of the
+  /// flow: together these prove that both are optimal.
   bool is_maximum(Amount flow) const;
 
   Node num_nodes_ = 2;

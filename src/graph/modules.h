@@ -1,4 +1,4 @@
-// What the names of modules say.
+// Layers, read off the names of modules.
 #pragma once
 
 #include <string>

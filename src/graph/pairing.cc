@@ -18,8 +18,9 @@ bool is_read(const Graph& graph, OpId op) {
   return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return !graph.readers[v].empty(); });
 }
 
-/// Of all values that ops make and read. Ops at the end that make nothing anybody reads are updates of
-/// parameters: they are left out, since gradients that wait for them cross as much as activations do.
+/// The spans of all values that ops make and read. Trailing ops whose outputs nothing reads are updates of
+/// parameters; they are left out, since gradients that wait for them would cross as many places as
+/// activations.
 std::vector<Span> spans(const Graph& graph) {
   OpId end(graph.ops().size());
   while (end > OpId(0) && !is_read(graph, end.prev())) end = end.prev();
@@ -52,7 +53,7 @@ std::pair<OpId, std::int64_t> busiest_place(const Graph& graph, const std::vecto
   return {place, most};
 }
 
-/// The share of pairs of values of which the one made first is read last. O(n log n), by merging.
+/// The share of pairs of values in which the one made first is read last. O(n log n), by merging.
 double nested_share(std::vector<Span> crossing) {
   const auto count = real(crossing.size());
   if (count < 2) return 0;
@@ -82,7 +83,7 @@ double nested_share(std::vector<Span> crossing) {
   return 1 - real(against) / (count * (count - 1) / 2);
 }
 
-/// A loss that nobody differentiates through ends the forward pass: kept, and read by no op.
+/// A loss that is kept and read by no op: it ends the forward pass.
 bool is_loss(const Graph& graph, OpId op) {
   const auto outputs = graph.outputs[op];
   return !is_read(graph, op) &&

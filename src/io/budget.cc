@@ -1,4 +1,4 @@
-// Budgets as people write them, in exact integer arithmetic.
+// Parses budgets as users write them, in exact integer arithmetic.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,7 +15,7 @@ namespace {
 
 __extension__ typedef unsigned __int128 Digits;
 
-/// digits / 10^places, as written.
+/// The number digits / 10^places.
 struct Decimal {
   Digits digits = 0;
   int places = 0;
@@ -80,7 +80,7 @@ std::optional<Decimal> take_decimal(std::string_view& text) {
 std::optional<std::int64_t> scaled(Decimal number, std::int64_t factor, std::int64_t divisor) {
   Digits scale = static_cast<Digits>(divisor);
   for (int i = 0; i < number.places; ++i) scale *= 10;
-  // Whole and rest apart: digits < 10^24 < 2^80 and factor < 2^62 do not fit into one product.
+  // In two parts: the product of digits < 10^24 < 2^80 and factor < 2^62 would overflow.
   const Digits whole = number.digits / scale, rest = number.digits % scale;
   if (factor != 0 && whole >= static_cast<Digits>(kMaxCount)) return std::nullopt;
   Digits part = 0, remainder = 0;
@@ -134,7 +134,7 @@ std::string meant_fraction(std::string_view number) {
   return ": did you mean '" + meant + "'?";
 }
 
-/// A small number without unit, on a large graph, is a share or has lost its unit.
+/// Refuses a small number without unit on a large graph: probably a share, or a forgotten unit.
 void refuse_lost_unit(std::string_view number, Bytes budget, Bytes floor, Bytes keep_all_peak) {
   if (budget.count() >= kSmallNumber || budget >= floor || keep_all_peak.count() < kLargeGraph) return;
   const std::string unit = budget.count() <= 100 ? "%" : "MiB";
@@ -148,7 +148,7 @@ std::string format_bytes(Bytes bytes) {
   constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
   double amount = static_cast<double>(bytes.count());
   std::size_t unit = 0;
-  // What rounds to 1000 is 0.977 of the next unit.
+  // An amount that rounds to 1000 is written as 0.977 of the next unit.
   while (amount >= 999.5 && unit + 1 < kNames.size()) {
     amount /= 1024;
     ++unit;

@@ -10,8 +10,7 @@
 namespace remat {
 namespace {
 
-/// The fields of one line as they are spelled, quotes included. Quoted fields may hold commas. Nothing where
-/// a quote is not closed.
+/// The fields of one line, quotes included. Quoted fields may hold commas. Empty if a quote is not closed.
 std::vector<std::string> fields_of(std::string_view line) {
   std::vector<std::string> fields(1);
   bool is_quoted = false;
@@ -100,7 +99,7 @@ class TableReader {
     size_ = needed("size");
     offset_ = column_of("offset");
     if (offset_ >= 0) table_.offsets.emplace();
-    // What these columns of minimalloc ask for would be missed in silence.
+    // Constraints in these columns of minimalloc must not be ignored silently.
     for (std::string_view name : {"alignment", "gaps", "hint"}) {
       if (column_of(name) < 0) continue;
       table_.warnings.push_back(std::string(place_) + ": the column '" + std::string(name) +

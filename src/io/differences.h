@@ -1,4 +1,4 @@
-// Lines that say where a file states something else than what is found.
+// Collects lines about numbers in a file that differ from the recomputed ones.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@ namespace remat::io {
 
 class Differences {
  public:
-  /// `who` states things: "the plan".
-  explicit Differences(std::string who) : who_(std::move(who)) {}
+  /// `subject`: the subject of the lines, "the plan".
+  explicit Differences(std::string subject) : subject_(std::move(subject)) {}
 
   void compare(std::string_view what, const std::string& stated, const std::string& found) {
     if (stated != found) add(what, stated, found);
   }
   void add(std::string_view what, const std::string& stated, const std::string& found) {
-    lines.push_back(std::string(what) + ": " + who_ + " says " + stated + ", recomputed " + found);
+    lines.push_back(std::string(what) + ": " + subject_ + " says " + stated + ", recomputed " + found);
   }
   template <class Q>
   void compare(std::string_view what, const std::optional<Q>& stated, Q found) {
@@ -27,14 +27,14 @@ class Differences {
   template <class Q>
   void bound(std::string_view what, const std::optional<Q>& stated, Q reached) {
     if (stated && *stated > reached) {
-      lines.push_back(std::string(what) + ": " + who_ + " says " + std::to_string(stated->count()) +
+      lines.push_back(std::string(what) + ": " + subject_ + " says " + std::to_string(stated->count()) +
                       ", but it reaches " + std::to_string(reached.count()));
     }
   }
   std::vector<std::string> lines;
 
  private:
-  std::string who_;
+  std::string subject_;
 };
 
 }  // namespace remat::io

@@ -1,4 +1,4 @@
-// Whole files in and out, as one step each.
+// Reads and writes whole files atomically.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ class File {
   throw InputError("cannot " + what + " " + path.string() + ": " + std::strerror(error));
 }
 
-/// Everything or an error number.
+/// Writes all of the text, or returns an error number.
 int write_all(int descriptor, std::string_view text) {
   constexpr std::size_t kPortion = std::size_t{1} << 26;
   while (!text.empty()) {
@@ -52,7 +52,7 @@ int write_all(int descriptor, std::string_view text) {
   return 0;
 }
 
-/// A device or a pipe has nothing to be replaced: it takes the text as it comes.
+/// Writes directly to a device or a pipe, which cannot be replaced.
 void write_in_place(const std::filesystem::path& path, std::string_view text) {
   File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.is_open()) fail("write", path, errno);
@@ -61,8 +61,7 @@ void write_in_place(const std::filesystem::path& path, std::string_view text) {
   if (error) fail("write", path, error);
 }
 
-/// A new file in the folder of `path`. Its name owes nothing to that of `path`, which may be as long as names
-/// can be.
+/// A new file in the folder of `path`. Its name does not contain that of `path`, which may be of full length.
 int open_beside(const std::filesystem::path& path, mode_t mode, std::filesystem::path& beside) {
   static std::atomic<std::uint64_t> count{0};
   for (;;) {
@@ -87,7 +86,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text, mode
   }
 }
 
-/// Where `path` leads: the last file of a chain of links, be it there or not.
+/// The file that `path` leads to through links, existing or not.
 std::filesystem::path target_of(std::filesystem::path path) {
   constexpr int kMostLinks = 40;
   std::error_code error;
@@ -99,8 +98,8 @@ std::filesystem::path target_of(std::filesystem::path path) {
   return path;
 }
 
-/// A file under whatever name. Numbers of files that are gone are given again, so its birth counts too; where
-/// the file system knows no births, its last change.
+/// The identity of a file, whatever its name. Inode numbers are reused, so the time of creation counts too,
+/// or the last change if the file system has no creation times.
 using Identity = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::uint32_t>;
 
 std::optional<Identity> identity(int folder, const char* path, int flags) {
@@ -111,7 +110,7 @@ std::optional<Identity> identity(int folder, const char* path, int flags) {
   return Identity(device, about.stx_ino, time.tv_sec, time.tv_nsec);
 }
 
-/// What this process has read.
+/// The files that this process has read.
 class Inputs {
  public:
   struct Input {

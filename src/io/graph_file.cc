@@ -10,7 +10,7 @@ std::string_view to_string(GraphFormat format) {
 
 namespace {
 
-/// Reads a document's top level until its "format" tells what it is.
+/// Reads a document's top level until its "format".
 class Sniffer : public io::Object {
  public:
   Sniffer() {

@@ -1,4 +1,4 @@
-// One value or op a line: such files compare well, and a reader's line numbers mean something.
+// One value or op per line, for readable diffs and line numbers in messages.
 #include <array>
 #include <span>
 
@@ -95,7 +95,7 @@ std::string format_graph(const Graph& graph) {
   text += ",\n\"outputs\":";
   append_indices(text, graph.graph_outputs);
   text += "}\n";
-  // In place of what is not UTF-8 stands U+FFFD.
+  // U+FFFD replaces bytes that are not UTF-8.
   REMAT_ASSERT_HEAVY(
       text.find("\xef\xbf\xbd") != std::string::npos || parse_graph(text, "what was written").graph == graph,
       graph.num_ops(), text.size());

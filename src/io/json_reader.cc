@@ -12,8 +12,8 @@ namespace remat::io {
 
 namespace {
 
-/// A character pointer that leaves its position where the reader can see it: the parser gives positions
-/// only with syntax errors, and what a file means can be wrong too.
+/// A character pointer that shares its position with the reader: the parser gives positions only for syntax
+/// errors, not for errors of meaning.
 class TrackedIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -48,7 +48,7 @@ std::string in_quotes(const std::string& text) {
 
 }  // namespace
 
-/// nlohmann's SAX events, handed to the element that is open.
+/// Passes nlohmann's SAX events to the open element.
 class Events {
  public:
   using json = nlohmann::json;
@@ -159,7 +159,7 @@ void Reader::fail(const std::string& what) const {
   fail_here(places + what);
 }
 
-/// The parser quotes what it read last, whatever that is and however long.
+/// The parser's message quotes what it read last, at any length.
 static std::string printable(const std::string& text) {
   constexpr std::size_t kLongest = 240;
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -271,7 +271,7 @@ void Object::begin_object(Reader&) {
 }
 
 std::size_t Object::find(std::string_view key) const {
-  // Files repeat their keys in the same sequence: start behind the last one.
+  // Files repeat their keys in the same sequence, so the search starts after the last one.
   for (std::size_t tried = 1; tried <= fields_.size(); ++tried) {
     const std::size_t at = last_ == kNone ? tried - 1 : (last_ + tried) % fields_.size();
     if (fields_[at].key == key) return at;

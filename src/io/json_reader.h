@@ -1,5 +1,5 @@
-// Streams JSON into a tree of elements. Each place of a document is an element that says what it takes;
-// the reader keeps the stack of open elements, so a message can name file, line, column and place.
+// Streams JSON into a tree of elements. Each place of a document is an element that defines which events it
+// accepts; the reader keeps the stack of open elements, so that messages name file, line, column and place.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Element {
   virtual void null(Reader& reader);
   virtual void boolean(Reader& reader, bool value);
   virtual void integer(Reader& reader, std::int64_t value);
-  /// Every number that is not an int64; `text` is how the file spells it.
+  /// A number that is not an int64; `text` is its spelling in the file.
   virtual void number(Reader& reader, double value, const std::string& text);
   virtual void text(Reader& reader, std::string& value);
   virtual void begin_object(Reader& reader);
@@ -57,9 +57,9 @@ class Reader {
   [[noreturn]] void fail(const std::string& what) const;
   /// Throws InputError: file, line, column, `what` (which names its place itself).
   [[noreturn]] void fail_here(const std::string& what) const;
-  /// Throws InputError where the open object had this key, which nobody reads, before.
+  /// Throws InputError if the open object already had this key, which no element reads.
   void require_new(const std::string& key);
-  /// `what` is an object's key that nobody reads, as in "ops[].color".
+  /// Notes a key that no element reads, as "ops[].color".
   void note_unknown(std::string what);
   /// One line that names all unknown keys, or empty.
   std::string unknown_keys() const;
@@ -74,7 +74,7 @@ class Reader {
   [[noreturn]] void fail_syntax(const std::string& message) const;
   std::string position() const;
 
-  /// Nothing that Remat reads is deeper than 5.
+  /// No format of Remat is deeper than 5.
   static constexpr std::size_t kMaxDepth = 128;
 
   std::string_view text_;
@@ -85,7 +85,7 @@ class Reader {
   Element* next_ = nullptr;  ///< takes the value of the key just read
   std::vector<Element*> stack_;
   std::vector<bool> in_object_;
-  std::vector<std::set<std::string>> unread_;  ///< of each open object or array: its keys that nobody reads
+  std::vector<std::set<std::string>> unread_;  ///< of each open object or array: keys that no element reads
   std::vector<std::string> unknown_;
   std::set<std::string> noted_;  ///< what `unknown_` holds
 };
@@ -182,7 +182,7 @@ class Choice : public Element {
   std::vector<std::string_view> words_;
 };
 
-/// An array with one element for all its items, which know how to name themselves.
+/// An array whose items are all read by one element, which names them in messages.
 class Array : public Element {
  public:
   explicit Array(Element& each) : each_(&each) {}

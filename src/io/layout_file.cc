@@ -99,7 +99,7 @@ LayoutEntry entry_of(const PlanPiece& piece, Bytes offset) {
   return entry;
 }
 
-/// The offsets of the plan's buffers, in their sequence; or lines that say which entries are wrong.
+/// The offsets of the plan's buffers, in sequence; or lines about wrong entries.
 std::vector<Bytes> offsets_of(const PlanBuffers& buffers, const LayoutRecord& layout,
                               io::Differences& differences) {
   using Key = std::pair<std::int64_t, std::int64_t>;

@@ -133,7 +133,7 @@ class NodeObject : public Object {
   Flag backward_;
 };
 
-/// Names as they are met, each with a small number, so that a link is two integers.
+/// Numbers names in the sequence of their first use, so that a link is two integers.
 class NameTable {
  public:
   std::int32_t number(const NodeName& name) {
@@ -374,7 +374,7 @@ class NodeLinkGraph {
     return order;
   }
 
-  /// Every node that still waits has a predecessor that waits: walking back must meet a node again.
+  /// Every waiting node has a waiting predecessor, so walking back must repeat a node.
   [[noreturn]] void fail_on_cycle(const std::vector<std::int32_t>& waiting_for) const {
     std::vector<std::int32_t> before(successors_.size(), -1);
     std::int32_t start = -1;

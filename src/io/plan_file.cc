@@ -47,7 +47,7 @@ class BoundsObject : public io::Object {
   std::string_view key_prefix() const override { return "bounds."; }
 };
 
-/// A value or a step, as far as ids go; whether the plan has it is for the validator.
+/// A value or a step within the range of ids; the validator checks whether it exists.
 class Index : public io::Integer {
  public:
   void integer(io::Reader& reader, std::int64_t read) override {
@@ -197,7 +197,7 @@ class PlanDocument : public io::Object {
     plan.graph_name = graph_.value;
     plan.graph_hash = graph_hash_.value;
     plan.budget = budget_.as<Bytes>();
-    // A plan that does not say which order it keeps claims nothing about it.
+    // Without a stated order, a plan claims none.
     plan.order = has("order") && order_.value == 0 ? OrderMode::kFixed : OrderMode::kFree;
     plan.planner = planner_.value;
     plan.seed = seed_.value;
@@ -289,7 +289,7 @@ PlanRecord load_plan(const std::filesystem::path& path) {
 }
 
 std::string format_plan(const PlanRecord& plan) {
-  // Older readers know version 1, and a plan without copies is one.
+  // Plans without copies keep version 1, for older readers.
   std::string text = "{\"format\":\"remat.plan\",\"version\":";
   text += plan.copies.empty() ? "1" : "2";
   text += ",\"graph\":";

@@ -1,4 +1,4 @@
-// What a plan's file says, from a result and against a graph.
+// Plan records: made from a result, checked against a graph.
 #include <cmath>
 
 #include "io/differences.h"
@@ -63,11 +63,11 @@ std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan
   }
   const Simulation cost = simulate(graph, recorded_plan(plan), host);
   differences.compare("peak", plan.peak, cost.peak);
-  // Where nobody says how fast the copies are, no duration of theirs can be checked.
+  // Without a host, durations of plans with copies cannot be checked.
   if (!plan.copies.empty() && !host) return differences.lines;
   differences.compare("duration", plan.duration, cost.duration);
   const double ratio = overhead(graph, cost.duration);
-  // Written with all digits by us, perhaps with fewer by others.
+  // Remat writes all digits; other programs may write fewer.
   if (plan.overhead && !(std::abs(*plan.overhead - ratio) <= 1e-9 * std::max(1.0, ratio))) {
     differences.add("overhead", io::spell(*plan.overhead), io::spell(ratio));
   }

@@ -1,6 +1,6 @@
 // Tried and lost: other weights (none, sizes, sizes by penalties); the largest, the heaviest or the last item
 // first instead of any; accepting by temperature instead of penalties (simulated annealing, 1 to 2 points
-// worse on `random_layered_n500`); going on from a failure instead of the best layout.
+// worse on `random_layered_n500`); continuing from a failed layout instead of the best one.
 #include "layout/ejection.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::int64_t EjectionSearch::weight(std::int32_t i) const {
   return penalty_[at(i)] * area_[at(i)] + (stays_[at(i)] > step_ ? kStays : 0);
 }
 
-/// The offset at which what is in the way weighs least; the lowest one where nothing is.
+/// The offset at which the items in the way have the least weight; of equal ones the lowest.
 std::int64_t EjectionSearch::cheapest_place(std::int32_t i, std::int64_t capacity) {
   const std::int64_t size = packing_->items[at(i)].size, highest = capacity - size;
   events_.assign({{0, 0}, {highest, 0}});
@@ -71,7 +71,7 @@ std::int64_t EjectionSearch::cheapest_place(std::int32_t i, std::int64_t capacit
     } else if (sum == least && random_.below(++equal) == 0) {
       best = here;
     }
-    // From just above here on.
+    // Weight just above this offset.
     for (; event != events_.end() && event->at == here; ++event) sum += event->change;
   }
   return best;
@@ -101,7 +101,7 @@ void EjectionSearch::take_out_above(std::int64_t capacity) {
   }
 }
 
-/// Whether all that is out found a place below the capacity.
+/// True if all removed items found a place below the capacity.
 bool EjectionSearch::settle(std::int64_t capacity, std::int64_t units, Limits& limits) {
   for (std::int64_t spent = 0; !out_.empty();) {
     ++step_;
@@ -128,7 +128,7 @@ void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units
     offset_ = packed.offsets;
     take_out_above(capacity);
     if (settle(capacity, std::min(left, effort_), limits)) {
-      // All that can fall, falls.
+      // Moves all items down as far as possible.
       std::iota(upward.begin(), upward.end(), 0);
       std::stable_sort(upward.begin(), upward.end(),
                        [&](std::int32_t a, std::int32_t b) { return offset_[at(a)] < offset_[at(b)]; });
@@ -146,7 +146,7 @@ void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units
   }
 }
 
-/// Of two that overlap, the one with the higher offset.
+/// Of two overlapping items, removes the one with the higher offset.
 void EjectionSearch::take_out_overlaps() {
   std::vector<std::int32_t> upward;
   for (std::size_t i = 0; i < offset_.size(); ++i) {

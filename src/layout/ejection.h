@@ -1,4 +1,4 @@
-// Local search over layouts: what sticks out of a height is put back elsewhere, in place of what is there.
+// Local search over layouts by ejection chains: items above a height are placed lower, in place of others.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@
 
 namespace remat::layout {
 
-/// Ejection chains: at a height below the one known, items that stick out are taken away. One after the other
-/// is put where what is in its way weighs least; that is taken away in turn, and weighs more the more often
-/// it needed room (the penalties of Nagata and Bräysy 2009). A step is O(k log k) for k items beside one.
+/// Ejection chains: at a height below the best known one, items above it are removed. Each is then placed
+/// where the items in its way have the least weight; these are removed in turn. An item's weight grows with
+/// the number of its placements (the penalties of Nagata and Bräysy 2009). A step is O(k log k) for k items
+/// alive beside it.
 class EjectionSearch {
  public:
   /// `packing` must outlive it; `neighbours` are those of its items.
@@ -24,13 +25,13 @@ class EjectionSearch {
   /// Lowers `packed` until it reaches `goal`, `units` of work are spent or `limits` is reached.
   void lower(Packed& packed, std::int64_t goal, std::int64_t units, Limits& limits);
 
-  /// Below `capacity`, from `offsets` that may overlap; below 0 for an item without one. Returns the most
-  /// units that found no place at one time, which is 0 where all did; `offsets` are those of the rest then.
+  /// Looks for a layout below `capacity`, from `offsets` that may overlap; negative: none. Returns the most
+  /// unplaced units at one time, 0 if all items are placed; `offsets` receives those of the placed items.
   std::int64_t fit(std::vector<std::int64_t>& offsets, std::int64_t capacity, std::int64_t units,
                    Limits& limits);
 
  private:
-  /// At offsets from here on `change` more (or less) is in the way.
+  /// From this offset on, the weight in the way changes by `change`.
   struct Event {
     std::int64_t at;
     std::int64_t change;
@@ -52,11 +53,11 @@ class EjectionSearch {
   std::vector<std::int64_t> offset_;   ///< the state: of each item, or -1
   std::vector<std::int32_t> out_;      ///< items without an offset
   std::vector<std::int64_t> area_;     ///< scaled
-  std::vector<std::int64_t> penalty_;  ///< how often an item took the place of others, and 1
-  std::vector<std::int64_t> stays_;    ///< up to which step an item is not to be taken away again
+  std::vector<std::int64_t> penalty_;  ///< 1 + how often the item displaced others
+  std::vector<std::int64_t> stays_;    ///< step up to which an item must not be removed again
   std::vector<Event> events_;          ///< scratch
   std::int64_t step_ = 0, work_ = 0;
-  std::int64_t part_ = 2;    ///< the next height is lower by one such part of what is above the goal
+  std::int64_t part_ = 2;    ///< the next height is lower by 1 / part_ of the excess over the goal
   std::int64_t effort_ = 0;  ///< units for one height
 };
 

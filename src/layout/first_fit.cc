@@ -14,7 +14,7 @@
 namespace remat::layout {
 namespace {
 
-/// What is placed, by offset.
+/// Placed items, by offset.
 class Placed {
  public:
   explicit Placed(std::size_t n) {
@@ -43,7 +43,7 @@ class Placed {
   std::vector<std::pair<std::int32_t, std::int32_t>> life_;
 };
 
-/// The gaps of an arena without end, disjoint and apart, by offset.
+/// The gaps of an unlimited arena, disjoint and not adjacent, by offset.
 class Gaps {
  public:
   Gaps() { gaps_.emplace(0, kEnd); }
@@ -52,7 +52,7 @@ class Gaps {
       if (gap->second - gap->first >= size) return take(gap, gap->first, size);
     }
   }
-  /// As high as it goes below `ceiling`, or else as low as it goes.
+  /// The highest place below `ceiling`, or else the lowest.
   std::int64_t take_high(std::int64_t size, std::int64_t ceiling) {
     for (auto gap = gaps_.lower_bound(ceiling); gap != gaps_.begin();) {
       --gap;
@@ -125,7 +125,7 @@ Sequence sequence_of_kind(const Packing& packing, int kind) {
 }
 constexpr int kKinds = 5;
 
-/// Lives that a part of the items is longer than: of all, of one in two, four, ...
+/// Lengths of live ranges that all, one in two, one in four, ... of the items exceed.
 std::vector<std::int32_t> long_lives(const Packing& packing) {
   std::vector<std::int32_t> lengths;
   for (const Item& item : packing.items) lengths.push_back(length(item));
@@ -198,7 +198,7 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   const auto stop = [&](const Item& item) { return sweep.backward ? -item.first : item.end; };
   Sequence sequence(packing.items.size());
   std::iota(sequence.begin(), sequence.end(), 0);
-  // At one time: long lives first, then large ones.
+  // Of items that begin at one time: long live ranges first, then large sizes.
   std::sort(sequence.begin(), sequence.end(), [&](std::int32_t a, std::int32_t b) {
     const Item &x = packing.items[at(a)], &y = packing.items[at(b)];
     return std::tuple(start(x), -length(x), -x.size, a) < std::tuple(start(y), -length(y), -y.size, b);

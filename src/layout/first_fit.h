@@ -27,12 +27,12 @@ Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence)
 /// The same with `neighbours`, which may be null: O(pairs log n) then.
 Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence,
                  const Neighbours* neighbours);
-/// The work of either.
+/// The work of either, in units.
 std::int64_t first_fit_units(const Packing& packing, const Neighbours* neighbours);
 
-/// As an allocator would meet them: by their first section, or (`backward`) by their last one from the end.
-/// Those that live longer than `long_life` sections go as low as they can; the rest as high as they can below
-/// `ceiling`, or else as low as they can. O(n log n) where few gaps are open at once.
+/// Places items as an allocator meets them: by their first section or, with `backward`, by their last one
+/// from the end. Items alive in more than `long_life` sections go as low as possible; others as high as
+/// possible below `ceiling`, else as low as possible. O(n log n) if few gaps are open at once.
 struct Sweep {
   bool backward = false;
   std::int32_t long_life = 0;
@@ -40,16 +40,14 @@ struct Sweep {
 };
 Packed sweep_fit(const Packing& packing, const Sweep& sweep);
 
-/// The best of several sweeps, until one reaches `goal`, `limits` is reached, or all are tried. At least one
-/// is tried.
+/// The best of several sweeps, at least one, until one reaches `goal`, `limits` is reached, or all are tried.
 Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits);
 
-/// First fit in several sequences, until `best` is at `goal` or `limits` is reached. `neighbours` may be
-/// null.
+/// First fit in several sequences, until `best` is at `goal` or `limits` ends it. `neighbours` may be null.
 void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
                         Limits& limits, Packed& best);
 
-/// No quadratic method for more items: there neighbours have to be known.
+/// Most items for quadratic methods; above, the neighbours are needed.
 inline constexpr std::int64_t kMostQuadratic = 20'000;
 
 }  // namespace remat::layout

@@ -1,5 +1,4 @@
-// The shared entry point: first fit, then the search part by part, with the proof that nothing smaller exists
-// where it ends.
+// The shared entry point: first fit, then the search of each part, which proves the optimum if it finishes.
 #include "remat/layout.h"
 
 #include <algorithm>
@@ -20,17 +19,17 @@ namespace remat {
 namespace layout {
 namespace {
 
-/// A part of time on its own.
+/// The state of one part of time.
 struct PartState {
   Part part;
   Packed packed;
-  std::int64_t bound = 0;  ///< no packing of it is lower
-  std::int64_t grain = 1;  ///< heights of packings that nothing can be moved down in are multiples of it
+  std::int64_t bound = 0;  ///< lower bound on its packings
+  std::int64_t grain = 1;  ///< divides the height of every packing in which no item can move down
   bool is_searchable = true;
   int rounds = 0;
   std::shared_ptr<const Neighbours> neighbours;
   std::optional<EjectionSearch> ejection;
-  std::optional<CapacitySearch> search;  ///< at the goal, for as long as that stands
+  std::optional<CapacitySearch> search;  ///< for the current goal
 };
 
 void check(const LayoutProblem& problem, const LayoutOptions& options = {}) {
@@ -85,7 +84,7 @@ class Layouter {
   Packed started(const Packing& packing) const;
   void improve();
   void improve(PartState& part);
-  static void meet(PartState& part);
+  static void find_neighbours(PartState& part);
   void eject(PartState& part, std::int64_t units);
   void report() const;
   Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
@@ -97,13 +96,13 @@ class Layouter {
     for (const PartState& part : parts_) most = std::max(most, part.packed.height);
     return most;
   }
-  /// The least height that is not proved to be out of reach.
+  /// The least height not proved impossible.
   std::int64_t bound() const {
     std::int64_t most = 0;
     for (const PartState& part : parts_) most = std::max(most, part.bound);
     return most;
   }
-  /// No need to go below this.
+  /// Reaching this height ends the search.
   std::int64_t goal() const { return capacity_ ? std::max(*capacity_, bound()) : bound(); }
   bool is_impossible() const { return capacity_ && bound() > *capacity_; }
 
@@ -155,7 +154,7 @@ Packed Layouter::fitted(PartState& state) const {
   Packed packed = best_sweep(packing, goal(), *limits_);
   if (packed.height <= goal() || limits_->reached()) return packed;
   if (std::ssize(packing.items) > kMostQuadratic) {
-    meet(state);
+    find_neighbours(state);
     if (!state.neighbours) return packed;
   }
   lower_by_sequences(packing, goal(), state.neighbours.get(), *limits_, packed);
@@ -175,8 +174,8 @@ Packed Layouter::started(const Packing& packing) const {
   return layout::first_fit(packing, upward);
 }
 
-/// Finds out what lives at the same time, unless that is too much.
-void Layouter::meet(PartState& state) {
+/// Computes the neighbours, unless there are too many pairs.
+void Layouter::find_neighbours(PartState& state) {
   const Packing& packing = state.part.packing;
   if (state.neighbours || Neighbours::pairs(packing) > Neighbours::kMostPairs) return;
   state.neighbours = std::make_shared<Neighbours>(packing);
@@ -199,7 +198,7 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
     report();
   } else if (answer == Answer::kImpossible) {
     state.bound = std::max(state.bound, (search.capacity() / state.grain + 1) * state.grain);
-    // What is packed already refutes every bound above it.
+    // A bound above a known packing would be wrong.
     REMAT_ASSERT(state.bound <= state.packed.height, state.bound, state.packed.height);
   }
   return answer;
@@ -207,7 +206,7 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
 
 void Layouter::eject(PartState& state, std::int64_t units) {
   if (!state.ejection) {
-    meet(state);
+    find_neighbours(state);
     if (!state.neighbours) return;
     state.ejection.emplace(state.part.packing, state.neighbours, options_->seed);
   }
@@ -216,17 +215,17 @@ void Layouter::eject(PartState& state, std::int64_t units) {
   if (state.packed.height < before) report();
 }
 
-/// One round: the search at the goal itself; ejection chains from what is known towards it; without a
-/// capacity the search at heights between them, halving what lies between. Early rounds are short: one run.
+/// One round: the search at the goal; ejection chains from the best packing towards it; without a capacity,
+/// also the search at heights in between, by bisection. Early rounds are short: one run.
 void Layouter::improve(PartState& state) {
   const Packing& packing = state.part.packing;
   const auto items = narrow<std::int64_t>(packing.items.size());
-  constexpr std::int64_t kEjectionUnits = 100;  // an item; about as much as the search
+  constexpr std::int64_t kEjectionUnits = 100;  // per item; about the work of the search
   constexpr std::int64_t kNear = 30;
   constexpr std::int64_t kMostSearched = 4'000;  // a node of the search is O(items)
   const int doublings = std::min(state.rounds++, 30);
   if (items > kMostSearched && options_->ejection) {
-    meet(state);
+    find_neighbours(state);
     if (state.neighbours) {
       eject(state, (kEjectionUnits * items) << doublings);
       return;
@@ -241,7 +240,7 @@ void Layouter::improve(PartState& state) {
     state.search.reset();
     return;
   }
-  // Where a capacity is far off, chains do not get there.
+  // Ejection chains do not reach a capacity that is far off.
   const bool is_far = capacity_ && !options_->closest && (state.packed.height - goal()) > goal() / kNear;
   if (options_->ejection && (!is_far || doublings == 0)) eject(state, (kEjectionUnits * items) << doublings);
   if (capacity_) return;
@@ -253,7 +252,7 @@ void Layouter::improve(PartState& state) {
   }
 }
 
-/// The highest part that may become lower; none where that would not help.
+/// The highest part that may become lower; none if that would not help.
 PartState* Layouter::next_part() {
   const std::int64_t goal = this->goal();
   PartState* next = nullptr;

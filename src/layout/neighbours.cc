@@ -6,7 +6,7 @@
 namespace remat::layout {
 namespace {
 
-/// see(i, j) for each pair that lives at the same time.
+/// Calls see(i, j) for each pair alive at the same time.
 template <class See>
 void each_pair(const Packing& packing, See&& see) {
   std::vector<std::int32_t> by_start(packing.items.size()), living;
@@ -25,7 +25,7 @@ void each_pair(const Packing& packing, See&& see) {
 }  // namespace
 
 std::int64_t Neighbours::pairs(const Packing& packing) {
-  // What lives when an item begins was there before, or begins with it and comes earlier.
+  // Items alive when an item begins either began before, or begin with it and come earlier.
   std::vector<std::int64_t> change(packing.load.size() + 1, 0), begin(packing.load.size(), 0);
   for (const Item& item : packing.items) {
     ++change[at(item.first)];

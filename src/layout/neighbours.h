@@ -17,7 +17,7 @@ class Neighbours {
 
   /// How many pairs of items live at the same time.
   static std::int64_t pairs(const Packing& packing);
-  /// As many pairs as fit into half a GB, and are looked through in a second or two.
+  /// Pairs that fit into half a GB and can be visited in a second or two.
   static constexpr std::int64_t kMostPairs = 50'000'000;
 
   std::span<const std::int32_t> of(std::int32_t i) const {

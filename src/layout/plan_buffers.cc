@@ -13,7 +13,7 @@ class Collector {
  public:
   explicit Collector(PlanBuffers& into) : into_(into) {}
 
-  /// place: none for a buffer of its own.
+  /// `place`: none for a buffer of its own.
   void add(ValueId value, Buffer life, BufferId place = {}) {
     if (life.size == Bytes()) return;
     if (place) {
@@ -24,7 +24,7 @@ class Collector {
     into_.pieces.push_back({value, life, place});
     if (!value) return;
     const auto [known, is_new] = ending_.try_emplace({value, life.end}, place);
-    if (!is_new) known->second = BufferId();  // two at a time: with copies
+    if (!is_new) known->second = BufferId();  // two instances alive at a time: with copies
   }
 
   /// The buffer of the instance of `value` that is read for the last time at `step`, if it has these bytes.

@@ -1,15 +1,14 @@
-// The idea: fill the skyline from below. Where a valley of equal floors lies between higher ones, whatever
-// comes next in one of its sections either lies flat in the valley or leaves waste there. The search branches
-// on the section with the fewest ways to go on, and looks one step ahead to leave out dead ends and to try
-// first what wastes least.
+// The idea: fill the skyline from below. In a valley of equal floors between higher ones, the next item in a
+// section either lies flat in the valley or leaves waste there. The search branches on the section with the
+// fewest choices, and looks one step ahead to skip dead ends and to try choices with the least waste first.
 //
 // After Moffitt, MiniMalloc (ASPLOS 2023): canonical packings (nothing can move down), sections, dominated
 // gaps. Ours: branching on sections instead of items, which has no permutations to break; waste as a branch
 // of its own, limited in most runs (limited discrepancy search, Harvey and Ginsberg 1995); items that span a
 // part go to its ceiling; `Skyline::lowest_crossing`; weights of sections that failed (Boussemart et al.
-// 2004) and restarts by Luby's sequence with other tastes, since run times are heavy-tailed (Gomes et al.
-// 2000); most restarts follow one of the fullest packings so far where they can (solution-guided search, Beck
-// 2007).
+// 2004) and restarts by Luby's sequence with other preferences, since run times are heavy-tailed (Gomes et
+// al. 2000); most restarts follow one of the fullest packings so far as long as possible (solution-guided
+// search, Beck 2007).
 //
 // Squeaky wheel over first fit (Joslin and Clements 1999) is 15-27 % above the capacity on minimalloc's
 // problems after 20,000 rounds, where this needs 0 %; on plans whose live peak is out of reach ejection
@@ -60,36 +59,37 @@ std::int64_t luby(std::int64_t i) {
   }
 }
 
-/// What one run prefers, in fixed point. No single taste is good on all packings.
-struct Taste {
-  int section_weight = 1;            ///< scores of sections over 1, the root of their weight, or their weight
-  std::int64_t waste_branch = kOne;  ///< the branch that wastes, counted as so many items
-  std::int64_t waste = kOne;         ///< against items that force waste, by its share of what may be wasted
+/// The preferences of one run, in fixed point. No single setting is good on all packings.
+struct Preferences {
+  /// scores of sections are divided by 1, the root of their weight, or their weight
+  int section_weight = 1;
+  std::int64_t waste_branch = kOne;  ///< the branch with waste counts as this many items
+  std::int64_t waste = kOne;         ///< penalty for forced waste, by its share of the allowed waste
   std::int64_t edge = kOne / 2;      ///< for items that begin or end where the valley does
   std::int64_t flush = kOne;         ///< for items that end as high as the wall beside them
   std::int64_t size = kOne;          ///< for large items
   std::int64_t length = kOne;        ///< for long lives
   std::int64_t noise = 0;
-  int most_waste = kNoLimit;  ///< branches that waste on one path
+  int most_waste = kNoLimit;  ///< branches with waste on one path
 };
 
 std::int64_t pick(Random& random, std::initializer_list<std::int64_t> halves) {
   return *(halves.begin() + random.below(narrow<std::int64_t>(halves.size()))) * kOne / 10;
 }
 
-Taste random_taste(Random& random) {
-  Taste taste;
-  taste.section_weight = narrow<int>(random.below(3));
-  taste.edge = pick(random, {0, 3, 10, 20});
-  taste.flush = pick(random, {5, 10, 20, 40});
-  taste.size = pick(random, {0, 0, 5, 20});
-  taste.length = pick(random, {0, 0, 5, 20});
-  taste.noise = pick(random, {5, 10, 20, 30});
-  taste.waste = pick(random, {3, 5, 10});
-  taste.waste_branch = pick(random, {5, 10, 15});
+Preferences random_preferences(Random& random) {
+  Preferences preferences;
+  preferences.section_weight = narrow<int>(random.below(3));
+  preferences.edge = pick(random, {0, 3, 10, 20});
+  preferences.flush = pick(random, {5, 10, 20, 40});
+  preferences.size = pick(random, {0, 0, 5, 20});
+  preferences.length = pick(random, {0, 0, 5, 20});
+  preferences.noise = pick(random, {5, 10, 20, 30});
+  preferences.waste = pick(random, {3, 5, 10});
+  preferences.waste_branch = pick(random, {5, 10, 15});
   constexpr std::array<int, 8> kWaste{0, 0, 1, 2, 4, 8, kNoLimit, kNoLimit};
-  taste.most_waste = kWaste[at(random.below(kWaste.size()))];
-  return taste;
+  preferences.most_waste = kWaste[at(random.below(kWaste.size()))];
+  return preferences;
 }
 
 }  // namespace
@@ -113,8 +113,7 @@ class CapacitySearch::Search {
 
  private:
   enum class End { kFound, kDead, kStopped };
-  /// Items still to be placed that are connected with each other: `lists_[begin, end)`, living in the
-  /// sections [first, last) below `capacity`.
+  /// Connected unplaced items: `lists_[begin, end)`, alive in the sections [first, last), below `capacity`.
   struct Group {
     std::size_t begin = 0, end = 0;
     std::int32_t first = 0, last = 0;
@@ -138,7 +137,7 @@ class CapacitySearch::Search {
   void keep_if_fullest();
   void follow_one();
   void remember();
-  End run_once(const Taste& taste, std::int64_t most_nodes);
+  End run_once(const Preferences& preferences, std::int64_t most_nodes);
   End solve(Group group, int depth);
   End solve_groups(Group whole, int depth);
   End hang_spanning(Group group, std::size_t spanning, int depth);
@@ -150,13 +149,13 @@ class CapacitySearch::Search {
   void candidates(const Group& group, const Choice& choice, std::vector<Candidate>& into);
   bool is_redundant(std::int32_t item, std::span<const Candidate> before) const;
   bool place(std::int32_t item, std::int64_t capacity);
-  std::int64_t taste_score(const Group& group, const Choice& choice, std::int32_t item) const;
+  std::int64_t preference_score(const Group& group, const Choice& choice, std::int32_t item) const;
   std::int64_t waste_score(const Group& group, std::int32_t item, std::size_t mark) const;
   std::int64_t next_floor(const Group& group, std::int32_t section);
   bool is_stopped();
   void blame();
 
-  /// The floor, or a wall without end where nothing is still to be placed.
+  /// The floor, or an infinite wall if all items of the section are placed.
   std::int64_t level(std::int32_t s) const {
     return skyline_.rest(s) == 0 ? std::numeric_limits<std::int64_t>::max() : skyline_.floor(s);
   }
@@ -167,14 +166,14 @@ class CapacitySearch::Search {
   static constexpr std::int64_t kWeightStep = 16;
   static constexpr std::size_t kKept = 4;
   static constexpr int kMostDepth = 4000;
-  static constexpr std::int64_t kFollow = 1000 * kOne;  ///< outweighs every taste
+  static constexpr std::int64_t kFollow = 1000 * kOne;  ///< outweighs all preferences
 
   Skyline skyline_;
   LayoutOptions options_;
   std::int64_t capacity_;
   Limits* limits_ = nullptr;
   Random random_;
-  Taste taste_;
+  Preferences preferences_;
   std::vector<std::int64_t> weight_;  ///< of sections, more for those that failed
   std::vector<std::int64_t> noise_;   ///< of items, drawn for each run
   std::vector<std::int32_t> lists_;   ///< a stack of the items of all open groups
@@ -182,7 +181,7 @@ class CapacitySearch::Search {
   std::vector<Partial> fullest_;  ///< of all runs
   Partial fullest_of_run_;
   int followed_ = -1;    ///< the one of `fullest_` that this run follows, or -1
-  bool is_cut_ = false;  ///< something was left out that is not proved to be empty
+  bool is_cut_ = false;  ///< a branch was skipped without proof
   std::int64_t runs_ = 0, nodes_ = 0, run_nodes_ = 0, run_limit_ = 0, work_seen_ = 0;
 
   // Scratch of one node.
@@ -209,7 +208,8 @@ bool CapacitySearch::Search::place(std::int32_t item, std::int64_t capacity) {
   return false;
 }
 
-/// counts_[s]: items that may lie flat on section s. run_end_[s]: where the floors stop to be as in s.
+/// counts_[s]: items that may lie flat on section s. run_end_[s]: end of the run of sections with the floor
+/// of s.
 void CapacitySearch::Search::count_flat(const Group& group) {
   run_end_[at(group.last)] = group.last;
   for (std::int32_t s = group.last; s-- > group.first;) {
@@ -246,12 +246,12 @@ CapacitySearch::Search::Choice CapacitySearch::Search::choose(const Group& group
       if (!is_valley) continue;
       const std::int64_t slack_here = slack(group, s);
       const std::int64_t ways =
-          counts_[at(s)] * kOne + (slack_here > 0 && waste_left_ > 0 ? taste_.waste_branch : 0);
-      const std::int64_t branches = ways <= kOne ? ways : ways * kOne;  // what is forced goes first
+          counts_[at(s)] * kOne + (slack_here > 0 && waste_left_ > 0 ? preferences_.waste_branch : 0);
+      const std::int64_t branches = ways <= kOne ? ways : ways * kOne;  // forced choices first
       const std::int64_t w = weight_[at(s)];
-      const std::int64_t weight = taste_.section_weight == 0   ? kWeightStep
-                                  : taste_.section_weight == 1 ? square_root(w * kWeightStep)
-                                                               : w;
+      const std::int64_t weight = preferences_.section_weight == 0   ? kWeightStep
+                                  : preferences_.section_weight == 1 ? square_root(w * kWeightStep)
+                                                                     : w;
       const std::int64_t here = branches * best_weight, there = best_branches * weight;
       if (best.section >= 0 && (here > there || (here == there && slack_here >= best_slack))) continue;
       best = {s, first, end};
@@ -280,28 +280,28 @@ bool CapacitySearch::Search::is_redundant(std::int32_t i, std::span<const Candid
   return same_life(other) && std::pair(other.size, below) > std::pair(item.size, i);
 }
 
-/// What speaks for an item before it is placed; low scores are tried first.
-std::int64_t CapacitySearch::Search::taste_score(const Group& group, const Choice& choice,
-                                                 std::int32_t i) const {
+/// The score of an item before it is placed; low scores are tried first.
+std::int64_t CapacitySearch::Search::preference_score(const Group& group, const Choice& choice,
+                                                      std::int32_t i) const {
   const Item& item = skyline_.item(i);
   const std::int64_t offset = skyline_.low(i), end = offset + item.size;
   std::int64_t sum = noise_[at(i)];
   if (item.first == choice.valley_first) {
-    sum -= taste_.edge;
-    if (item.first > group.first && skyline_.floor(item.first - 1) == end) sum -= taste_.flush;
+    sum -= preferences_.edge;
+    if (item.first > group.first && skyline_.floor(item.first - 1) == end) sum -= preferences_.flush;
   }
   if (item.end == choice.valley_last) {
-    sum -= taste_.edge;
-    if (item.end < group.last && skyline_.floor(item.end) == end) sum -= taste_.flush;
+    sum -= preferences_.edge;
+    if (item.end < group.last && skyline_.floor(item.end) == end) sum -= preferences_.flush;
   }
-  sum -= taste_.size * ratio(item.size, capacity_) / kOne;
-  sum -= taste_.length * (item.end - item.first) / (choice.valley_last - choice.valley_first);
+  sum -= preferences_.size * ratio(item.size, capacity_) / kOne;
+  sum -= preferences_.length * (item.end - item.first) / (choice.valley_last - choice.valley_first);
   if (followed_ >= 0 && fullest_[at(followed_)].offsets[at(i)] == offset) sum -= kFollow;
   return sum;
 }
 
-/// What speaks against an item that was placed at `mark`: the waste that follows, by its share of what each
-/// section can afford, the more so where the search failed before.
+/// The penalty of an item placed at `mark`: the waste that follows, by its share of what each section can
+/// afford, weighted by earlier failures there.
 std::int64_t CapacitySearch::Search::waste_score(const Group& group, std::int32_t i, std::size_t mark) const {
   const Item& item = skyline_.item(i);
   const std::int64_t end = skyline_.offset(i) + item.size;
@@ -315,11 +315,11 @@ std::int64_t CapacitySearch::Search::waste_score(const Group& group, std::int32_
         narrow<std::int64_t>(std::bit_width(narrow<std::uint64_t>(weight_[at(s)] / kWeightStep)));
     sum += ratio(waste, slack(group, s) + waste + 1) * (4 + failures) / 4;
   });
-  return sum * taste_.waste / kOne;
+  return sum * preferences_.waste / kOne;
 }
 
-/// The items that may lie flat in the section. The likeliest are tried one step ahead: dead ends are left
-/// out, and those that waste least come first. The rest follows by taste alone.
+/// The items that may lie flat in the section. The best-scored ones are tried one step ahead: dead ends are
+/// dropped, and those with the least waste come first. The rest follow by score alone.
 void CapacitySearch::Search::candidates(const Group& group, const Choice& choice,
                                         std::vector<Candidate>& into) {
   constexpr std::size_t kMostAhead = 16;
@@ -330,7 +330,7 @@ void CapacitySearch::Search::candidates(const Group& group, const Choice& choice
   }
   std::sort(flat.begin(), flat.end());
   for (std::int32_t i : flat) {
-    if (!is_redundant(i, into)) into.push_back({taste_score(group, choice, i), i});
+    if (!is_redundant(i, into)) into.push_back({preference_score(group, choice, i), i});
   }
   const auto by_score = [](const Candidate& a, const Candidate& b) {
     return std::pair(a.score, a.item) < std::pair(b.score, b.item);
@@ -373,8 +373,8 @@ CapacitySearch::Search::End CapacitySearch::Search::place_each(const Group& grou
   return End::kDead;
 }
 
-/// The lowest floor of a section in which nothing lies flat: what comes next there rests on something that is
-/// still to be placed beside the section, or could not lie flat anyway.
+/// The lowest floor of a section in which nothing lies flat: the next item there rests on an item yet to be
+/// placed beside the section, or could not lie flat anyway.
 std::int64_t CapacitySearch::Search::next_floor(const Group& group, std::int32_t section) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::int64_t floor = skyline_.floor(section);
@@ -420,8 +420,8 @@ CapacitySearch::Search::End CapacitySearch::Search::leave_waste(const Group& gro
   return end;
 }
 
-/// Items that live as long as their whole group go below its ceiling: in any packing they can be lifted out
-/// and what lay above them moved down.
+/// Items alive as long as their whole group go below its ceiling: in any packing they can be lifted there,
+/// and the items above them moved down.
 CapacitySearch::Search::End CapacitySearch::Search::hang_spanning(Group group, std::size_t spanning,
                                                                   int depth) {
   const std::size_t mark = skyline_.mark(), stack = lists_.size();
@@ -527,7 +527,7 @@ void CapacitySearch::Search::follow_one() {
   if (fullest_.size() == kKept && random_.chance(kShare)) followed_ = narrow<int>(random_.below(kKept));
 }
 
-/// The packing of a run takes the place of the one that it followed, or of the least full one.
+/// The packing of a run replaces the one that it followed, or the least full one.
 void CapacitySearch::Search::remember() {
   if (fullest_.size() < kKept) {
     fullest_.push_back(fullest_of_run_);
@@ -540,14 +540,15 @@ void CapacitySearch::Search::remember() {
   if (fullest_of_run_.area >= other.area && !fullest_of_run_.offsets.empty()) other = fullest_of_run_;
 }
 
-CapacitySearch::Search::End CapacitySearch::Search::run_once(const Taste& taste, std::int64_t most_nodes) {
-  taste_ = taste;
-  waste_left_ = taste.most_waste;
+CapacitySearch::Search::End CapacitySearch::Search::run_once(const Preferences& preferences,
+                                                             std::int64_t most_nodes) {
+  preferences_ = preferences;
+  waste_left_ = preferences.most_waste;
   is_cut_ = false;
   run_nodes_ = 0;
   run_limit_ = most_nodes;
   fullest_of_run_ = {};
-  for (std::int64_t& noise : noise_) noise = taste.noise > 0 ? random_.below(taste.noise) : 0;
+  for (std::int64_t& noise : noise_) noise = preferences.noise > 0 ? random_.below(preferences.noise) : 0;
   for (std::int64_t& weight : weight_) weight = kWeightStep + (weight - kWeightStep) / 2;
   lists_.resize(skyline_.items());
   std::iota(lists_.begin(), lists_.end(), 0);
@@ -557,18 +558,18 @@ CapacitySearch::Search::End CapacitySearch::Search::run_once(const Taste& taste,
 Answer CapacitySearch::Search::run(std::int64_t most_nodes, Limits& limits) {
   // A run must be able to place all items.
   const std::int64_t run_nodes = std::max<std::int64_t>(500, 2 * narrow<std::int64_t>(skyline_.items()));
-  constexpr int kCompleteRuns = 12;  // one in so many runs may waste as it likes, and may become a proof
+  constexpr int kCompleteRuns = 12;  // one in this many runs has no limit on waste, and may end in a proof
   limits_ = &limits;
   for (const std::int64_t stop = nodes_ + most_nodes; nodes_ < stop && !limits.reached();) {
     ++runs_;
-    Taste taste = runs_ == 1 ? Taste() : random_taste(random_);
+    Preferences preferences = runs_ == 1 ? Preferences() : random_preferences(random_);
     std::int64_t budget = luby(runs_) * run_nodes;
     if (runs_ % kCompleteRuns == 1) {
-      taste.most_waste = kNoLimit;
+      preferences.most_waste = kNoLimit;
       budget = std::max(budget, nodes_ / kCompleteRuns);
     }
     follow_one();
-    const End end = run_once(taste, std::min(budget, stop - nodes_));
+    const End end = run_once(preferences, std::min(budget, stop - nodes_));
     if (end == End::kFound) return Answer::kFits;
     if (end == End::kDead && !is_cut_) return Answer::kImpossible;
     skyline_.undo(0);

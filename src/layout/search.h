@@ -11,12 +11,12 @@
 
 namespace remat::layout {
 
-/// Nothing was proved with `kUnknown`: a limit was reached, or `most_nodes` were visited.
+/// kUnknown: nothing proved; a limit was reached, or `most_nodes` were visited.
 enum class Answer { kFits, kImpossible, kUnknown };
 
-/// Depth-first search over packings that grow from the bottom, restarted with other tastes until it finds a
-/// packing, proves that there is none, or stops. It goes on where it stopped. `packing` should be connected
-/// (one part of `split`) and must outlive it.
+/// Depth-first search over packings that grow from the bottom, with restarts that branch differently, until
+/// it finds a packing, proves that there is none, or stops. A further call continues. `packing` should be
+/// connected (one part of `split`) and must outlive it.
 class CapacitySearch {
  public:
   CapacitySearch(const Packing& packing, std::int64_t capacity, const LayoutOptions& options);
@@ -24,11 +24,11 @@ class CapacitySearch {
   CapacitySearch(CapacitySearch&&) noexcept;
   CapacitySearch& operator=(CapacitySearch&&) noexcept;
 
-  /// Visits at most so many nodes more.
+  /// Visits at most `most_nodes` further nodes.
   Answer run(std::int64_t most_nodes, Limits& limits);
   std::int64_t capacity() const { return capacity_; }
   std::int64_t nodes() const;
-  /// Of all items, in units; where the answer was that the packing fits.
+  /// Offsets of all items, in units; only after kFits.
   const std::vector<std::int64_t>& offsets() const;
 
  private:

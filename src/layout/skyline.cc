@@ -120,7 +120,7 @@ void Skyline::take_away(std::int32_t i) {
 }
 
 void Skyline::put_back(std::int32_t i) {
-  // It stands just behind the end of each row, since rows are put back in reverse.
+  // Undo runs in reverse, so the item is just behind the end of each row.
   const Item& item = items_[at(i)];
   for (std::int32_t s = item.first; s < item.end; ++s) {
     ++count_[at(s)];
@@ -147,8 +147,7 @@ void Skyline::place(std::int32_t i) {
   lift_above(i);
 }
 
-/// Lows of what overlaps a placed item to its end at least: each item is looked at once, not in each of its
-/// sections.
+/// Raises the lows of items that overlap a placed one to its end. Visits each item once, not per section.
 void Skyline::lift_above(std::int32_t placed) {
   const Item& below = items_[at(placed)];
   const std::int64_t end = floor_[at(below.first)];
@@ -191,7 +190,7 @@ bool Skyline::fail(std::int32_t section) {
   return false;
 }
 
-/// Lows of section s to its floor at least, its floor to the least low.
+/// Raises the lows in section s to its floor, and its floor to the least low.
 bool Skyline::settle(std::int32_t s, std::int64_t capacity) {
   if (supports_[at(s)] > 0 || count_[at(s)] == 0) return fits(s, capacity);
   const std::int64_t floor = floor_[at(s)];
@@ -249,7 +248,7 @@ bool Skyline::propagate(std::int64_t capacity) {
   return true;
 }
 
-/// What is derived of the items still to be placed, from the rows alone.
+/// Compares the derived values of unplaced items with ones rebuilt from the rows.
 bool Skyline::is_rebuilt_alike() const {
   for (std::int32_t s = 0; s < sections(); ++s) {
     std::int64_t rest = 0;
@@ -265,8 +264,8 @@ bool Skyline::is_rebuilt_alike() const {
   return true;
 }
 
-/// Whether an item still to be placed fits below the floors of all its sections: then a layout with it there
-/// is as good, and is found elsewhere. Only gaps below floors that rose since `mark` are looked at.
+/// True if an unplaced item fits below the floors of all its sections: a layout with the item there is as
+/// good, and is found in another branch. Only checks gaps below floors that rose since `mark`.
 bool Skyline::leaves_a_gap(std::size_t mark) const {
   const auto fits_below = [&](std::int32_t i) {
     const Item& item = items_[at(i)];
@@ -292,9 +291,9 @@ bool Skyline::leaves_a_gap(std::size_t mark) const {
   return false;
 }
 
-/// What crosses a boundary between two sections starts where a sum of items that end there, on the left,
-/// meets a sum of items that begin there, on the right, each with the waste that its section can still
-/// afford.
+/// An item across a boundary between two sections starts where a sum of sizes of items that end there, on the
+/// left, equals a sum of sizes of items that begin there, on the right, up to the waste that each section can
+/// still afford.
 ///
 ///        left | right          k starts at 5 if x goes first, and at 7 at least if y does: from
 ///   7      ___|_ k              floors 5 and 3 and no waste, 5 + 0 = 3 + 2
@@ -312,7 +311,7 @@ bool Skyline::settle_crossing(std::int32_t boundary, std::int64_t capacity) {
   return true;
 }
 
-/// Ascending sums of the items that end (or begin) at the boundary, from `base`; false where they are many.
+/// Ascending sums of the items that end (or begin) at the boundary, from `base`; false if there are too many.
 bool Skyline::sums(std::int32_t boundary, bool ending, std::int64_t base,
                    std::vector<std::int64_t>& into) const {
   constexpr int kMostItems = 6;

@@ -1,5 +1,5 @@
-// A packing that grows from the bottom: what is placed, how high each section is filled, and what follows
-// for the items that are still to be placed. Incremental, with undo.
+// A packing that grows from the bottom: the items placed, the height of each section, and the consequences
+// for unplaced items. Incremental, with undo.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +46,11 @@ class Skyline {
 
   /// Puts a flat item on its floor. `propagate` must follow.
   void place(std::int32_t i);
-  /// Hangs an item below `ceiling`: it leaves the game and floors stay.
+  /// Places an item just below `ceiling`; floors do not change.
   void hang(std::int32_t i, std::int64_t ceiling);
   /// Nothing will start in s below `floor`. `propagate` must follow.
   void raise(std::int32_t s, std::int64_t floor);
-  /// Draws all consequences below the capacity. False at a dead end, whose section is `dead_end()`.
+  /// Propagates all consequences for packings below the capacity. False at a dead end, see `dead_end()`.
   bool propagate(std::int64_t capacity);
   /// The section that could not take its items, or -1 where the dead end has none.
   std::int32_t dead_end() const { return dead_end_; }
@@ -111,7 +111,7 @@ class Skyline {
   std::vector<std::size_t> begin_;
 
   std::vector<Change> trail_;
-  std::size_t propagated_ = 0;  ///< trail up to which consequences are drawn
+  std::size_t propagated_ = 0;  ///< trail entries already propagated
   std::vector<std::int32_t> queue_, boundaries_;
   std::vector<std::int32_t> filled_;  ///< sections whose floor was set by `place`
   std::vector<bool> queued_;

@@ -1,4 +1,4 @@
-// The validator: the rules as they are written, with nothing of what makes layouts.
+// The validator of layouts, independent of the code that makes them.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -67,7 +67,7 @@ std::optional<LayoutViolation> validate_layout(const LayoutProblem& problem, std
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return a.time != b.time ? a.time < b.time : a.is_start < b.is_start;
   });
-  // What lives, by offset. As long as it is disjoint, a newcomer can only overlap its neighbours.
+  // Live buffers by offset. While they are disjoint, a new one can only overlap its neighbours.
   std::map<Bytes, BufferId> living;
   for (const Event& event : events) {
     const Bytes offset = offsets[at(event.id)];

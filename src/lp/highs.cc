@@ -25,10 +25,10 @@ struct Destroy {
 };
 using Handle = std::unique_ptr<void, Destroy>;
 
-/// Lets a solver go on up to a number of iterations, and wait there for more.
+/// Lets a solver run up to a number of iterations, then makes it wait for more.
 class Gate {
  public:
-  /// On the solver's thread; may wait. False where the solver is to end.
+  /// Called on the solver's thread; may wait. False: the solver has to end.
   bool pass(std::int64_t iterations, double bound) {
     std::unique_lock lock(mutex_);
     iterations_ = iterations;
@@ -39,7 +39,7 @@ class Gate {
     return !ends_ && iterations_ < allowed_;
   }
 
-  /// Of a solver on the caller's own thread.
+  /// For a solver on the caller's own thread, which must end and not wait.
   void end_in_place_of_waiting() { may_wait_ = false; }
 
   void allow(std::int64_t iterations) {
@@ -73,15 +73,15 @@ class Gate {
   bool ends_ = false, is_waiting_ = false, may_wait_ = true;
 };
 
-/// The solver, and what its callbacks need to decide and to tell. Its thread may outlive the call, so it owns
-/// all of it and shares only what is guarded.
+/// The solver and the state of its callbacks. Its thread may outlive the call, so it owns all of this and
+/// shares only guarded data.
 struct Job {
   Handle highs{Highs_create()};
   std::int64_t iterations_allowed = 0;
   std::atomic<std::int64_t> iterations{0};
   std::atomic<bool> stop{false};
   std::unique_ptr<Gate> gate;  ///< of what may wait
-  std::vector<double> ray;  ///< of a relaxation that HiGHS calls infeasible: multipliers that are to show it
+  std::vector<double> ray;     ///< multipliers that should prove a relaxation infeasible
 
   struct Better {
     std::vector<double> x;
@@ -179,7 +179,7 @@ Outcome outcome_of(HighsInt status) {
   return Outcome::kFailed;
 }
 
-/// Solves a relaxation; of an infeasible one the dual ray may take another solve.
+/// Solves a relaxation; the dual ray of an infeasible one may take another solve.
 void run(Job& job, std::size_t rows) {
   void* const highs = job.highs.get();
   Highs_run(highs);
@@ -213,14 +213,14 @@ void read_solution(const Job& job, const Model& model, bool relax, Solution& sol
     return;
   }
   solution.row_dual = std::move(row_dual);
-  // Duals of a run that was cut short prove something too.
+  // Duals of an interrupted run also prove a bound.
   solution.bound = dual_bound(model, solution.row_dual);
   REMAT_ASSERT(solution.outcome != Outcome::kOptimal ||
                    solution.bound <= solution.objective + milp_margin(solution.objective),
                solution.bound, solution.objective);
 }
 
-/// A model without columns, which HiGHS does not judge: its rows are true or false.
+/// A model without columns, which HiGHS does not accept: its rows either hold or not.
 Solution solve_empty(const Model& model) {
   Solution solution;
   const bool holds = violation(model, {}) <= 0;
@@ -238,7 +238,7 @@ void start_callbacks(Job& job) {
   Highs_startCallback(highs, kHighsCallbackIpmInterrupt);
 }
 
-/// Simplex iterations cost so many units of work each.
+/// Work units of one simplex iteration.
 std::int64_t iteration_unit(const Model& model) {
   return std::max<std::int64_t>(1, model.num_entries() / 32);
 }
@@ -275,13 +275,13 @@ struct Program::State {
     }
   }
 
-  /// Until it has ended, waits at the gate, or will as soon as it looks.
+  /// Waits until the solver has ended, waits at the gate, or will stop at its next callback.
   void wait(Limits& limits) {
-    const auto rests = [this] {
+    const auto is_paused = [this] {
       hand_over();
       return job->gate->is_waiting();
     };
-    thread->wait(limits, [this] { job->gate->allow(0); }, rests);
+    thread->wait(limits, [this] { job->gate->allow(0); }, is_paused);
     if (!thread->ended_within({})) return;
     thread->join();
     has_ended = true;
@@ -327,7 +327,7 @@ Program::~Program() {
 Solution Program::advance(Limits& limits) {
   State& state = *state_;
   if (state.model.num_columns() == 0) return solve_empty(state.model);
-  // Reading the model in costs as much as some iterations do.
+  // Reading the model counts as some iterations.
   const bool is_over = limits.spend(state.thread ? 0 : state.unit) || limits.reached();
   if (!is_over && !state.has_ended) {
     const auto work_left = limits.work_left();
@@ -350,7 +350,7 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
   if (!settings.relax) return Program(model, within).advance(limits);
   Solution solution;
   const std::int64_t unit = iteration_unit(model);
-  // Reading the model in costs as much as some iterations do.
+  // Reading the model counts as some iterations.
   if (limits.spend(unit) || limits.reached()) {
     solution.outcome = Outcome::kStopped;
     return solution;
@@ -362,7 +362,7 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
   set_options(job->highs.get(), within);
   pass_model(job->highs.get(), model, true);
   start_callbacks(*job);
-  // Presolve, factorisations and the end of a run look at no callback for seconds.
+  // Presolve, factorisations and the end of a run make no callback for seconds.
   const std::size_t rows = model.row_lower.size();
   const bool ended =
       run_beside({.work = [job, rows] { run(*job, rows); }, .stop = [&] { job->stop = true; }}, limits);
@@ -381,8 +381,8 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
 struct Relaxation::State {
   const Model& model;
   std::shared_ptr<Job> job = std::make_shared<Job>();
-  int rows = model.num_rows();  ///< that the solver has
-  bool left_behind = false;     ///< the solver runs on by itself and must not be touched
+  int rows = model.num_rows();  ///< known to the solver
+  bool left_behind = false;     ///< the abandoned solver still runs and must not be touched
 };
 
 Relaxation::Relaxation(const Model& model) : state_(std::make_unique<State>(State{.model = model})) {

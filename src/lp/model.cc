@@ -48,7 +48,7 @@ namespace {
 
 using Real = long double;
 
-/// What the row duals say of the objective, with the rounding of every sum accounted for.
+/// The bound that row duals prove, with the rounding error of every sum.
 class WeakDuality {
  public:
   WeakDuality(const Model& model, std::span<const double> row_dual, bool with_cost)
@@ -63,10 +63,10 @@ class WeakDuality {
     for (std::size_t c = 0; c < reduced_.size(); ++c) add_column(c);
   }
 
-  /// At most the least objective.
+  /// A lower bound on the objective.
   Real bound() const { return bound_ - error_ - kRounding * static_cast<Real>(terms_) * sum_; }
   Real reduced(std::size_t c) const { return reduced_[c]; }
-  /// How far off `reduced` may be.
+  /// The rounding error of `reduced`.
   Real error(std::size_t c) const { return kRounding * static_cast<Real>(count_[c]) * mass_[c]; }
 
  private:
@@ -99,12 +99,12 @@ class WeakDuality {
 
   const Model& model_;
   std::vector<Real> reduced_, mass_;  ///< by column: the sum, and that of the magnitudes
-  std::vector<int> count_;            ///< of what was added to it
+  std::vector<int> count_;            ///< summands
   Real bound_ = 0, sum_ = 0, error_ = 0;
   std::int64_t terms_ = 2;
 };
 
-/// The nearest number that is not above; minus infinity where the bound says nothing.
+/// The nearest double that is not above; minus infinity if there is no bound.
 double rounded_down(Real bound) {
   if (std::isnan(bound)) return -kInfinity;
   const auto near = static_cast<double>(bound);

@@ -1,4 +1,4 @@
-// In place of highs.cc where the build is to go without HiGHS (REMAT_HIGHS=OFF).
+// Replaces highs.cc in builds without HiGHS (REMAT_HIGHS=OFF).
 #include "lp/highs.h"
 
 namespace remat::lp {

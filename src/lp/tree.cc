@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kFractional = 1e-6;
 
-/// State: the columns that are fixed on the way from the root to the node at hand (`trail_`), and the nodes
-/// that wait. A node fixes one column more than the trail had at its parent.
+/// State: the columns fixed on the path from the root to the current node (`trail_`), and the open nodes. A
+/// node fixes one column more than its parent's trail.
 class Tree {
  public:
   using OnSolution = std::function<std::optional<double>(const std::vector<double>&)>;
@@ -48,7 +48,7 @@ class Tree {
     double bound;  ///< proved of the parent
   };
 
-  /// Not proved to hold nothing at or below the cutoff.
+  /// Leaves a node open: not proved empty at or below the cutoff.
   void leave(double bound) {
     if (bound <= cutoff_) left_ = std::min(left_, bound);
   }
@@ -110,7 +110,7 @@ class Tree {
   Limits& limits_;
   std::vector<Column> trail_;
   std::vector<Node> open_;
-  double left_ = kInfinity;  ///< least bound of what was left open
+  double left_ = kInfinity;  ///< least bound of the open nodes
   TreeOutcome outcome_;
 };
 

@@ -1,4 +1,4 @@
-// Branch and bound whose every leaf is proved: for verdicts that a solver's tolerances cannot give.
+// Branch and bound in which every leaf is proved, for results that do not depend on a solver's tolerances.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace remat::lp {
 
 struct TreeOutcome {
-  bool closed = false;        ///< proved: no integer solution is at or below the cutoff that held in the end
-  double bound = -kInfinity;  ///< proved: no integer solution at or below that cutoff is below this
+  bool closed = false;        ///< proved: no integer solution is at or below the final cutoff
+  double bound = -kInfinity;  ///< proved lower bound on integer solutions at or below that cutoff
   std::int64_t nodes = 0, iterations = 0;
 };
 
 /// Depth first, most expensive fractional column first, with reduced-cost fixing at every node. A node is
-/// closed where weak duality puts it above the cutoff (`dual_bound`) or a dual ray shows that it is empty
-/// (`proves_infeasible`), both with the rounding of their sums taken off, so nothing rests on HiGHS's word.
-/// No cuts and no presolve: some hundred nodes are fine, some ten thousand are not. Integer columns must be
-/// between 0 and 1. `on_solution` is told of integral points; it returns a lower cutoff where it has one.
+/// closed if weak duality puts it above the cutoff (`dual_bound`) or a dual ray proves it infeasible
+/// (`proves_infeasible`), both with rounding errors subtracted, so no result relies on HiGHS. No cuts and no
+/// presolve: practical for hundreds of nodes, not for tens of thousands. Integer columns must be between 0
+/// and 1. `on_solution` is called for integral points and may return a lower cutoff.
 TreeOutcome search_tree(Model model, double cutoff,
                         const std::function<std::optional<double>(const std::vector<double>&)>& on_solution,
                         Limits& limits);

@@ -1,4 +1,4 @@
-// An op of one graph as the builder of another takes it.
+// Copies an op of one graph for the builder of another.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace remat {
 
-/// What the op costs and takes, under new ids. It has no texts, phase, `after` and `forward_of`: those are of
-/// the new graph. The rows of `spec()` live as long as the copy.
+/// The op's costs, inputs and outputs under new ids, without texts, phase, `after` and `forward_of`, which
+/// belong to the new graph. The lists of `spec()` live as long as the copy.
 class OpCopy {
  public:
   /// value_of: the index in the new graph of each input and output of the op.
@@ -27,11 +27,11 @@ class OpCopy {
     costs_.recomputable = graph.recomputable[op];
   }
 
-  /// More momentary bytes, for what the op makes elsewhere.
+  /// Adds momentary bytes, for outputs that the op makes elsewhere.
   void add_momentary(Bytes bytes) { costs_.workspace += bytes; }
 
-  /// An output that is a mark for what the op made elsewhere: it takes the place of no input, but the step
-  /// still reuses that.
+  /// Marks an output as a stand-in for a value made elsewhere: it is written over no input, but the step
+  /// still reuses the input's memory.
   void reuse_elsewhere(std::int64_t output);
 
   OpSpec spec() const {

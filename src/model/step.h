@@ -1,11 +1,9 @@
-// The memory rule of docs/model.md as planners, bounds, layouts and reports read it: what a step takes beside
-// the instances that are alive at it. Readers of files, the simulator and the checkers have the rule itself,
-// and nothing else does (python/tests/test_cpp_layers.py).
+// The memory rule of docs/model.md for planners, bounds, layouts and reports: what a step takes in addition
+// to the live instances. Only readers of files, the simulator and the checkers read the raw rule
+// (python/tests/test_cpp_layers.py).
 #pragma once
 
-#include <optional>
 #include <ranges>
-#include <span>
 #include <vector>
 
 #include "remat/graph.h"
@@ -16,13 +14,13 @@ namespace remat {
 /// Bytes that a step of the op takes for itself while it runs.
 inline Bytes momentary(const Graph& graph, OpId op) { return graph.workspace[op]; }
 
-/// Where a step is the last to read an instance of `input`, it counts `bytes` less.
+/// A step that is the last to read an instance of `input` takes `bytes` less.
 struct Reuse {
   ValueId input;
   Bytes bytes;
 };
 
-/// All of an op, by input. An input is that of one at most.
+/// All reuses of an op, by input; at most one per input.
 inline auto reuses(const Graph& graph, OpId op) {
   return std::views::transform(graph.over[op],
                                [&graph](const Over& pair) { return Reuse{pair.input, graph.overlap(pair)}; });
@@ -30,27 +28,26 @@ inline auto reuses(const Graph& graph, OpId op) {
 inline bool has_reuses(const Graph& graph) { return graph.over.entries() > 0; }
 inline bool has_reuses(const Graph& graph, OpId op) { return !graph.over[op].empty(); }
 
-/// What a step of the op counts less where it is the last to read an instance of the value; mostly 0.
+/// Bytes that a step of the op takes less if it is the last to read an instance of the value; mostly 0.
 Bytes reuse_of(const Graph& graph, OpId op, ValueId input);
 
-/// Whether any step can be the last to read the value: the one instance of what runs once and is kept stays.
+/// False if no step can be the last to read the value: a kept one whose op runs once stays in memory.
 bool may_end(const Graph& graph, ValueId value);
 
-/// Held from the first run of an op to its last where it runs more than once, and once more at each further
-/// run.
+/// Bytes held from the first run of a recomputed op to its last, and once more at each further run.
 inline Bytes rerun_state(const Graph& graph, OpId op) { return graph.generator_state[op]; }
 inline bool has_rerun_states(const Graph& graph) { return graph.has_generator_states(); }
-/// What the rerun states of no plan exceed at any step.
+/// An upper bound on the rerun states at any step of any plan.
 Bytes room_for_rerun_states(const Graph& graph);
-/// Whether the op draws random numbers, so that its runs must be the same ones in the same sequence.
+/// True if the op draws random numbers: its runs must then draw the same ones, in the same sequence.
 inline bool is_random(const Graph& graph, OpId op) { return graph.generator_state[op] > Bytes(); }
 
-/// Resident inputs and the inputs, outputs and momentary bytes of one op: what its step takes with nothing
-/// else, and with all reuse that may be.
+/// Least memory of a step of the op: resident inputs, its inputs, outputs and momentary bytes, less all
+/// possible reuse.
 Bytes need_of(const Graph& graph, OpId op);
 
-/// What a value takes beside the need of `op` where it is in memory across its step: nothing where the op
-/// reads it, but its reuse where the need counts on that.
+/// Additional bytes over `need_of` if the value is in memory across a step of `op`: 0 if the op reads it,
+/// except the reuse that the need assumed.
 Bytes bytes_beside(const Graph& graph, OpId op, ValueId value);
 
 /// Bytes [first, end) of a plan that belong to no instance.
@@ -58,7 +55,7 @@ struct Extra {
   StepId first, end;
   Bytes bytes;
 };
-/// All of a plan that are not 0: the momentary ones by step, then rerun states.
+/// All of a plan that are not 0: momentary bytes by step, then rerun states.
 std::vector<Extra> extras(const Graph& graph, const Plan& plan);
 /// Their sum at each step.
 IndexVector<StepId, Bytes> extra_bytes(const Graph& graph, const Plan& plan);

@@ -1,4 +1,4 @@
-// A graph as what its steps take, in small integers: bundles, pseudo steps, scaled bytes. Of the tracker.
+// The memory of a graph's steps in small integers, for the tracker: bundles, pseudo steps, scaled bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct StepModel {
 
   const Graph* graph;
   OpId begin_op, end_op;
-  /// Greatest common divisor of everything that comes and goes; amounts below are multiples of it.
+  /// Greatest common divisor of all sizes; amounts below are multiples of it.
   std::int64_t unit = 1;
   /// True where the keep-all peak, in units, leaves room in 32 bits (see StepBlocks).
   bool narrow = false;
@@ -37,14 +37,14 @@ struct StepModel {
   IndexVector<BundleId, OpId> producer;
   IndexVector<BundleId, std::int64_t> units;
   Rows<BundleId, OpId> readers;
-  /// What a step counts less where it is the last to read an instance of a bundle, in units.
+  /// Units that a step takes less if it is the last to read an instance of a bundle.
   struct Overlap {
     BundleId bundle;
     std::int64_t units;
   };
   Rows<OpId, Overlap> overlaps;
 
-  /// Of a step of the op that is the last to read an instance of the bundle; 0 mostly.
+  /// The overlap of a step of the op that is the last to read an instance of the bundle; mostly 0.
   std::int64_t overlap(OpId op, BundleId bundle) const {
     for (const Overlap& one : overlaps[op]) {
       if (one.bundle == bundle) return one.units;

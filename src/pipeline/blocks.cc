@@ -65,7 +65,7 @@ class Cutter {
     return !graph_.is_graph_input(v) && !is_forward(graph_.producer[v]) && !is_update(graph_.producer[v]);
   }
 
-  /// What is kept, or read by updates alone, is a gradient of a parameter; so is what an op adds up to one.
+  /// Gradients of parameters: values that are kept or read by updates alone, and the summands of such values.
   void find_gradients() {
     final_.assign(graph_.num_values(), false);
     dropped_.assign(graph_.num_ops(), false);
@@ -107,8 +107,7 @@ class Cutter {
   }
 
   std::vector<Cut> cuts() const {
-    // Of each forward value the last forward op that reads it; those that cross t are made before and read
-    // from t on.
+    // Finds the last forward reader of each value. A value crosses t if made before t and read from t on.
     std::vector<int> crossing(forward_.size() + 1, 0);
     std::vector<std::vector<ValueId>> begins(forward_.size() + 1);
     std::map<int, std::set<ValueId>> ends;
@@ -218,7 +217,7 @@ class Cutter {
     block.data.assign(data.begin(), data.end());
   }
 
-  /// With the state that updates by it read.
+  /// Adds a gradient to the block, with the state read by its updates.
   void take_gradient(Block& block, ValueId gradient, std::set<ValueId>& held) const {
     block.gradients += graph_.bytes[gradient];
     for (OpId reader : graph_.readers[gradient]) {

@@ -8,8 +8,8 @@
 
 namespace remat::pipeline {
 
-/// Ops between two cuts. Of `received` (the value that passes its first cut) and `sent` (its last), and of
-/// their gradients, those at the ends of a graph are none.
+/// Ops between two cuts. `received` passes the first cut, `sent` the last; they and their gradients are none
+/// at the ends of a graph.
 struct Block {
   const Graph* graph = nullptr;
   int source = 0;  ///< which graph, or which copy of one
@@ -28,11 +28,11 @@ struct CutOptions {
   std::vector<std::string> data = {};  ///< names of graph inputs
 };
 
-/// A cut lies before forward op t and backward op r where no forward value but one made before t is read by
-/// forward ops from t on, no other is read by the backward ops before r, none made from t on by those from r
-/// on, and one gradient passes r. Gradients of parameters do not count, nor do partial ones that an op adds
-/// up (tied weights). Whole layers: only where the module up to its first number changes, if any has one.
-/// Throws InputError for a graph without a backward half.
+/// A cut lies before forward op t and backward op r if forward ops from t on read only one forward value made
+/// before t, backward ops before r read no other of these, backward ops from r on read no forward value made
+/// from t on, and one gradient passes r. Gradients of parameters do not count, nor do partial ones that an op
+/// adds up (tied weights). With whole layers, only where the module up to its first number changes, if any
+/// has one. Throws InputError for a graph without a backward half.
 std::vector<Block> cut_into_blocks(const Graph& graph, const CutOptions& options);
 
 }  // namespace remat::pipeline

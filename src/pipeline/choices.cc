@@ -14,9 +14,9 @@ namespace remat::pipeline {
 namespace {
 
 constexpr std::int64_t kMostTicks = 400'000'000;
-constexpr std::size_t kMostSets = 20'000;  // of a frontier, on the way
+constexpr std::size_t kMostSets = 20'000;  // of an intermediate frontier
 
-/// A block by itself, one micro-batch.
+/// One block with one micro-batch.
 class Alone {
  public:
   Alone(const Block& block, int state)
@@ -26,7 +26,7 @@ class Alone {
   OpId turn() const { return part_.turn; }
   const BlockChoice& base() const { return base_; }
 
-  /// The positions of a plan's steps, and which ops' results are there at the turn.
+  /// A choice from a plan: the positions of its steps, and the ops whose results are alive at the turn.
   BlockChoice choice_of(const Plan& plan) const {
     BlockChoice choice;
     bool turned = false;
@@ -46,7 +46,7 @@ class Alone {
     return measured(std::move(choice));
   }
 
-  /// With its bytes and time, by the reference simulator.
+  /// Fills in bytes and time, by the reference simulator.
   BlockChoice measured(BlockChoice choice) const {
     const Part part = build(choice);
     IndexVector<StepId, Bytes> memory;
@@ -71,7 +71,7 @@ class Alone {
   Part part_;
 };
 
-/// Down the hull: each time the fastest choice that holds less than the last one.
+/// Walks down the hull: each time the fastest choice that saves less than the last one.
 void add_saved(const Alone& alone, std::vector<BlockChoice>& choices, Limits& limits) {
   const Graph& graph = alone.graph();
   const Bytes beside = need_of(graph, alone.turn());
@@ -85,7 +85,7 @@ void add_saved(const Alone& alone, std::vector<BlockChoice>& choices, Limits& li
   }
 }
 
-/// Sets of ops by the bytes of their results, none beaten in bytes and time.
+/// Sets of ops, Pareto-optimal in the bytes of their results and time.
 class Knapsack {
  public:
   struct Set {
@@ -145,7 +145,7 @@ int last_lacked(const Block& block, IsSaved is_saved) {
   return last;
 }
 
-/// Runs again from the first op to the last whose results the backward half lacks.
+/// Recomputes from the first op to the last one whose missing results the backward half reads.
 BlockChoice checkpointed(const Block& block, const Alone& alone, const std::vector<int>& saved) {
   BlockChoice choice = alone.base();
   choice.as_a_whole = true;
@@ -166,7 +166,7 @@ void add_checkpointed(const Block& block, const Alone& alone, std::vector<BlockC
   const Graph& graph = *block.graph;
   std::vector<int> always;
   Knapsack knapsack;
-  // What comes after the last op that the backward half reads from never runs again.
+  // Ops after the last one that the backward half reads from are never recomputed.
   const int end = last_lacked(block, [](int) { return false; }) + 1;
   for (int k = 0; k < end; ++k) {
     const OpId op = block.forward[at(k)];
@@ -186,7 +186,7 @@ void add_checkpointed(const Block& block, const Alone& alone, std::vector<BlockC
   }
 }
 
-/// None of which is beaten in bytes saved, highest step and time; falling bytes saved.
+/// The choices that are Pareto-optimal in bytes saved, peak and time, by falling bytes saved.
 std::vector<BlockChoice> undominated(std::vector<BlockChoice> choices) {
   std::ranges::stable_sort(choices, {},
                            [](const BlockChoice& c) { return std::tuple(c.saved, c.need, c.extra); });

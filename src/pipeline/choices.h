@@ -1,4 +1,4 @@
-// What a block may save, and what that costs: points of its curve, each simulated.
+// The choices of a block: what it saves at which cost, each simulated.
 #pragma once
 
 #include "pipeline/part.h"
@@ -6,17 +6,16 @@
 
 namespace remat::pipeline {
 
-/// At most so many choices a block.
+/// Most choices per block.
 inline constexpr int kMostChoices = 64;
 
-/// kSaved: the lower hull of time over bytes saved, a minimum cut each at the moment between the halves.
-/// kCheckpoint: sets of ops whose times and bytes add up, a knapsack whose frontier is whole unless it is cut
-/// to kMostChoices; and the block left alone, which is all that a
-/// block that is no module can do. Of choices, none is beaten in bytes saved, in the highest step
-/// and in time.
+/// kSaved: the lower hull of time over bytes saved, by minimum cuts at the moment between the halves.
+/// kCheckpoint: sets of ops whose times and bytes add up, the frontier of a knapsack, thinned out to
+/// kMostChoices; and the block without recomputation, the only choice of a block that is no module. No choice
+/// is dominated in bytes saved, peak and time.
 BlockCurve make_curve(const Block& block, PipelineExecutor executor, int state, Limits& limits);
 
-/// Blocks with the same number of each are alike in everything but names, or but names and amounts.
+/// Blocks with the same number are equal up to names, or up to names and amounts.
 struct Kinds {
   std::vector<int> kind, structure;
 };

@@ -55,7 +55,7 @@ class Builder {
     return {block.graph, block.source, v, turn.microbatch};
   }
 
-  /// Is what passes between two blocks of the part inside it?
+  /// True if two neighbouring blocks pass their value inside the part.
   bool joined(std::size_t before) const {
     if (before + 1 >= placed_.size()) return false;
     const Placed &a = placed_[before], &b = placed_[before + 1];

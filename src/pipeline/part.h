@@ -1,4 +1,4 @@
-// Some blocks in a row with several micro-batches in flight, as a graph that the reference simulator runs.
+// Consecutive blocks with several micro-batches in flight, as a graph for the reference simulator.
 #pragma once
 
 #include <span>
@@ -21,8 +21,8 @@ struct Placed {
 ///   micro-batch   0         1         0               1
 ///   ops           receive f receive f turn b b send   turn b b send
 ///
-/// What the blocks hold are its inputs, with one for gradients and their state. What comes from elsewhere is
-/// made by an op that takes no time; so is what is sent read by one.
+/// Held values are graph inputs, with one more for gradients and their state. Received values are made by an
+/// op that takes no time, and sent values are read by one.
 struct Part {
   Graph graph;
   Plan plan;

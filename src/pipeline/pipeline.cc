@@ -68,8 +68,8 @@ class Planner {
   }
 
  private:
-  /// Which choices of the blocks of a device count: all, or of those with one structure the one that saves
-  /// nearest to so much.
+  /// The choices allowed for the blocks of a device: all, or for blocks of one structure only the choice
+  /// whose saved bytes are nearest to a target.
   struct Rule {
     int structure = -1;
     std::int64_t saved = 0;
@@ -122,7 +122,7 @@ class Planner {
     return sum;
   }
 
-  /// The best choices of a device that has these ranges of the stages; nothing where none fit.
+  /// The best choices of a device with these ranges; nothing if none fit.
   std::optional<StageChoices> device_choices(std::span<const Range> ranges, std::span<const int> stages,
                                              Bytes budget, const Rule& rule) {
     std::vector<StageBlock> asked;
@@ -159,10 +159,10 @@ class Planner {
     return found ? (base_time(range) + found->extra).count() : kNever;
   }
 
-  /// The cuts with the fastest slowest stage, and of those with the least time of all stages.
+  /// The cuts with the fastest slowest stage; of those, the cuts with the least total time.
   std::optional<std::vector<Range>> best_cuts(Bytes budget) {
     const int blocks = narrow<int>(blocks_.size());
-    std::vector<std::int64_t> before(at(blocks) + 1, kNever);  // slowest of the stages so far, by their end
+    std::vector<std::int64_t> before(at(blocks) + 1, kNever);  // slowest of the stages so far, by end
     before[0] = 0;
     for (int s = 0; s < devices(); ++s) {
       std::vector<std::int64_t> now(before.size(), kNever);
@@ -179,7 +179,7 @@ class Planner {
 
   /// min over first of max(before[first], time of [first, last)): one grows with `first`, the other falls.
   std::int64_t crossing(int s, int last, const std::vector<std::int64_t>& before, Bytes budget) {
-    int low = s, high = last - 1;  // the least `first` where the stage is not the slower one
+    int low = s, high = last - 1;  // the least `first` at which the stage is not the slower one
     while (low < high) {
       const int middle = low + (high - low) / 2;
       if (before[at(middle)] >= stage_time(s, {middle, last}, budget)) {
@@ -193,7 +193,7 @@ class Planner {
     return best;
   }
 
-  /// Of cuts where no stage takes more than `most`, those with the least sum.
+  /// The cuts with the least total time among those with no stage above `most`.
   std::optional<std::vector<Range>> cuts_within(std::int64_t most, Bytes budget) {
     const int blocks = narrow<int>(blocks_.size());
     std::vector<std::vector<std::int64_t>> sum(at(devices()) + 1,
@@ -224,8 +224,8 @@ class Planner {
     return ranges;
   }
 
-  /// The commonest structure of blocks shared out evenly over the virtual stages; what comes before and after
-  /// goes to the first and the last.
+  /// Distributes the blocks of the commonest structure evenly over the virtual stages; blocks before and
+  /// after go to the first and the last stage.
   std::vector<Range> uniform_cuts() const {
     const int stages = devices() * options_.chunks, blocks = narrow<int>(blocks_.size());
     const int structure = commonest();
@@ -259,7 +259,8 @@ class Planner {
     return found;
   }
 
-  /// Of a whole step by the best choices of each device, and on how many devices nothing fits.
+  /// The number of devices on which nothing fits, and the time of a step with the best choices of each
+  /// device.
   std::pair<int, std::int64_t> step_time(const std::vector<Range>& cuts) {
     std::vector<Duration> forward(cuts.size()), backward(cuts.size());
     int without = 0;
@@ -282,8 +283,8 @@ class Planner {
     return {0, time_schedule(turns_, forward, backward).duration.count()};
   }
 
-  /// Interleaved: from uniform cuts, one cut at a time moves by a block as long as the step gets faster, or
-  /// fewer devices are without a plan.
+  /// Interleaved: local search from uniform cuts. Moves one cut by one block as long as the step gets faster,
+  /// or fewer devices are without a plan.
   std::optional<std::vector<Range>> searched_cuts() {
     std::vector<Range> cuts = uniform_cuts();
     auto best = step_time(cuts);
@@ -307,8 +308,8 @@ class Planner {
     return cuts;
   }
 
-  /// The plan of these cuts by the choices that a rule leaves, each device simulated; nothing where one does
-  /// not fit.
+  /// The plan of these cuts with the choices that a rule allows, each device simulated; nothing if one is
+  /// over.
   std::optional<PipelinePlan> planned(const std::vector<Range>& cuts, const Rule& rule) {
     PipelinePlan plan;
     plan.stages.resize(cuts.size());
@@ -358,7 +359,7 @@ class Planner {
     return stage;
   }
 
-  /// The reference simulator runs what the device does, from its first turn to when it holds most.
+  /// Checks a device with the reference simulator, from its first turn until it holds most.
   void confirm(PipelinePlan& plan, const std::vector<int>& stages, int d) const {
     std::vector<Placed> placed;
     for (int number : stages) {
@@ -423,7 +424,7 @@ class Planner {
 
   bool fits(int s, const Range& range, Bytes budget) { return stage_time(s, range, budget) != kNever; }
 
-  /// By halving: each budget has cuts or has none.
+  /// The least budget that has cuts, by bisection.
   std::optional<Bytes> least_budget() {
     std::int64_t none = options_.budget.count(), some = none;
     const auto reaches = [&](std::int64_t budget) {

@@ -1,4 +1,4 @@
-// What other executors are told of a pipeline's blocks.
+// Policies for other executors of a pipeline's blocks.
 #include <algorithm>
 #include <map>
 

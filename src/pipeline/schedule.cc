@@ -1,4 +1,4 @@
-// Which device runs what, when.
+// The turns of all devices, and their times.
 #include <algorithm>
 #include <optional>
 
@@ -93,7 +93,7 @@ ScheduleTimes time_schedule(const std::vector<std::vector<Turn>>& turns, std::sp
   ScheduleTimes times{
       {}, std::vector<Duration>(turns.size()), std::vector<std::vector<TimeSpan>>(turns.size())};
   std::vector<Duration> free(turns.size());
-  /// When the inputs of a turn are there; nothing as long as that is not known.
+  /// The time at which the inputs of a turn are ready; nothing while unknown.
   const auto ready = [&](int stage, const Turn& turn) -> std::optional<Duration> {
     if (!turn.backward) return stage == 0 ? Duration() : forward_end[place(stage - 1, turn.microbatch)];
     return stage + 1 == stages ? forward_end[place(stage, turn.microbatch)]

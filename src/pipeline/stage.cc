@@ -26,7 +26,7 @@ class Chooser {
 
   std::optional<StageChoices> run() {
     if (!relax()) return std::nullopt;
-    // Above the relaxation by no more than one step of the hull, mostly.
+    // Mostly at most one step of the hull above the relaxation.
     for (std::int64_t slack = std::max<std::int64_t>(1, step_ / 8);; slack = std::max(slack * 4, slack + 1)) {
       const bool all = slack >= most_time_;
       threshold_ = rate_.sum(all ? most_time_ : slack, 0) + least_;
@@ -41,7 +41,7 @@ class Chooser {
   }
 
  private:
-  /// Of blocks c, c + 1, ...: bytes by k saved; the working bytes beyond those of the highest block; time.
+  /// For blocks c, c + 1, ...: saved bytes times k, working bytes of the highest block, time.
   struct Label {
     std::int64_t bytes, work, time;
     std::int32_t before, choice;
@@ -52,7 +52,8 @@ class Chooser {
     return blocks_[b].in_flight * choice.saved.count();
   }
 
-  /// Price per byte of the relaxation in which only the last block works: false where not even that fits.
+  /// Finds the price per byte of the relaxation in which only the last block has working bytes; false if not
+  /// even that fits.
   bool relax() {
     struct Step {
       std::int64_t time, bytes;
@@ -94,7 +95,7 @@ class Chooser {
     return true;
   }
 
-  /// Leaves of `points` its lower hull, adds the steps down it, and returns the bytes of its fastest point.
+  /// Reduces `points` to the lower hull, adds its steps to `steps`, and returns its fastest point's bytes.
   template <class Steps>
   static std::int64_t to_hull(Steps& points, Steps& steps) {
     std::ranges::sort(points, [](const auto& a, const auto& b) {
@@ -118,7 +119,7 @@ class Chooser {
     return hull.front().bytes;
   }
 
-  /// What every solution has at least, in the units of the rate, the room taken off.
+  /// A lower bound on every solution, in units of the rate, less the room.
   Wide relaxation() const {
     Wide last = 0;
     bool first = true;
@@ -131,7 +132,7 @@ class Chooser {
     return rest_[blocks_.size() - 1] + last - rate_.sum(0, room_);
   }
 
-  /// Of those below the threshold the fastest; all: there is no threshold.
+  /// The fastest solution below the threshold, or without a threshold if `all`.
   std::optional<StageChoices> search(bool all) {
     std::vector<std::vector<Label>> layers{{{0, 0, 0, -1, -1}}};
     std::size_t count = 0;
@@ -161,21 +162,21 @@ class Chooser {
   Label extended(const Label& from, std::size_t b, std::int32_t before, std::int32_t o) const {
     const BlockChoice& choice = choices(b)[at(o)];
     const std::int64_t bytes = from.bytes + weight(b, choice);
-    // Of the running micro-batch everything after this block is not there.
+    // The running micro-batch does not hold saved bytes of later blocks.
     const std::int64_t after = joined_ ? from.bytes / blocks_[b].in_flight : 0;
     const std::int64_t work = choice.need.count() - choice.saved.count() - after;
     const std::int64_t highest = from.choice < 0 ? work : std::max(from.work, work);
     return {bytes, highest, from.time + choice.extra.count(), before, o};
   }
 
-  /// Joined: bytes of a label are also what lowers the work of blocks to come, so of labels with more bytes
-  /// the sum of both is what counts.
+  /// Joined: a label's bytes also lower the working bytes of blocks to come, so among labels with more bytes
+  /// the sum of both decides.
   void keep_best(std::vector<Label>& labels) const {
     const auto highest = [](const Label& l) { return l.bytes + l.work; };
     std::ranges::sort(labels, [&](const Label& a, const Label& b) {
       return std::tuple(a.time, a.bytes, highest(a)) < std::tuple(b.time, b.bytes, highest(b));
     });
-    // Of the labels so far: by bytes, the least of the highest.
+    // The least working bytes of the labels so far, by bytes.
     std::map<std::int64_t, std::int64_t> stairs;
     std::vector<Label> kept;
     for (const Label& label : labels) {
@@ -201,7 +202,7 @@ class Chooser {
     return found;
   }
 
-  /// All blocks with the choice that saves least, if that fits.
+  /// The answer at the limits: all blocks with the choice that saves least, if that fits.
   std::optional<StageChoices> stopped_answer() const {
     StageChoices found{{}, {}, false};
     Label label{0, 0, 0, 0, -1};

@@ -8,7 +8,7 @@
 namespace remat {
 namespace {
 
-/// The copies of a plan by the steps at which something happens to them; step n is after the last one.
+/// The copies of a plan by the steps of their events; step n is the end of the plan.
 struct CopiesByStep {
   explicit CopiesByStep(const Plan& plan)
       : out_at(plan.steps.size() + 1), freed_at(plan.steps.size() + 1), in_at(plan.steps.size() + 1) {
@@ -105,12 +105,12 @@ class Walker {
   const Graph& graph_;
   const Plan& plan_;
   const CopiesByStep copies_;
-  IndexVector<ValueId, std::int64_t> newest_;  ///< index of the instance that is read, or gone
+  IndexVector<ValueId, std::int64_t> newest_;  ///< index of the newest instance, alive or not
   IndexVector<ValueId, std::int64_t> copied_;  ///< index of the instance that is copied out
   CopyWalk walk_;
 };
 
-/// Steps and copies on their three lines: the device, the channel out and the channel in.
+/// Times steps and copies on the device, the channel out and the channel in.
 class Timeline {
  public:
   Timeline(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written)
@@ -165,9 +165,9 @@ class Timeline {
   std::vector<const Copy*> outs_, ins_;
   std::size_t out_ = 0, in_ = 0;         ///< the next of each
   IndexVector<ValueId, Wide> out_done_;  ///< when its copy out has ended
-  IndexVector<StepId, Wide> waited_;     ///< when the last copy has ended that the step waits for
+  IndexVector<StepId, Wide> waited_;     ///< end of the last copy that the step waits for
   Wide device_time_ = 0, channel_out_ = 0,
-       channel_in_ = 0;  ///< the device and the channels are free from then on
+       channel_in_ = 0;  ///< times from which the device and the channels are free
   CopyTimes times_;
 };
 
@@ -177,7 +177,7 @@ CopyWalk walk_copies(const Graph& graph, const Plan& plan) { return Walker(graph
 
 CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written) {
   const CopyTimes times = Timeline(graph, plan, host, written).run();
-  // Ops run one after the other; all else is waiting for copies.
+  // Ops run one after the other; the rest is waiting for copies.
   REMAT_ASSERT_HEAVY(times.duration == total_duration(graph, plan) + times.stalled, times.duration,
                      times.stalled);
   REMAT_ASSERT(times.busy_out <= times.duration && times.busy_in <= times.duration, times.busy_out,

@@ -1,4 +1,4 @@
-// What copies to the host and back make of a plan's instances, and how long it takes with them.
+// The instances of a plan with copies to the host and back, and the plan's time.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace remat {
 
-/// An instance in memory from step `first` to step `last`, by an op or by a copy in.
+/// An instance in memory from step `first` to step `last`, made by an op or a copy in.
 struct CopiedInstance {
   ValueId value;
   StepId first;
@@ -31,15 +31,15 @@ struct CopyWalk {
   std::optional<CopyFault> fault;         ///< and the walk ended there
 };
 
-/// Follows the instances through steps and copies, each of which is in order by itself: ops exist, inputs are
-/// made before they are read, issues and waits are steps, a value is copied out once.
+/// Follows the instances through steps and copies. Steps and copies must each be valid by themselves: ops
+/// exist, inputs are made before they are read, issues and waits are steps, a value is copied out once.
 CopyWalk walk_copies(const Graph& graph, const Plan& plan);
 
-/// Time of the whole plan and what its copies do.
+/// Time of the whole plan, and the traffic of its copies.
 struct CopyTimes {
   Wide duration = 0, stalled = 0, busy_out = 0, busy_in = 0;
 };
-/// `plan` is valid. Exact. written: when everything happens, where it is asked for.
+/// Exact; `plan` must be valid. `written`, if given, receives the times of all steps and copies.
 CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written = nullptr);
 
 /// Bytes copied each way, and the host peak: a value is on the host from the issue of its copy out to the

@@ -1,4 +1,4 @@
-// Reruns and fetches in one sequence: what is done, before it is said when copies begin and end.
+// Runs and fetches in one sequence: a plan in which the times of copies are still open.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace remat {
 
-/// One of both: an op runs, or a value is fetched back from the host for the items after it.
+/// A run of an op, or a fetch of a value from the host for later items.
 struct Item {
   OpId op;
   ValueId fetched;
   friend bool operator==(const Item&, const Item&) = default;
 };
 
-/// Every op at least once. Whoever reads a value reads what made or fetched it last; before its first run
-/// nothing of an op is fetched.
+/// Every op at least once. A reader reads the newest instance, made or fetched; outputs of an op are not
+/// fetched before its first run.
 using Script = std::vector<Item>;
 
 /// The steps of a plan without copies.
@@ -29,7 +29,7 @@ inline Script script_of(const Plan& plan) {
 /// Its ops in sequence, fetches left out.
 Plan steps_of(const Script& script);
 
-/// Without reruns and fetches that nobody reads, cascades included, and fetches that the graph forbids.
+/// The script without unread reruns and fetches, cascades included, and without forbidden fetches.
 Script without_unread(const Graph& graph, const Script& script);
 
 }  // namespace remat

@@ -18,7 +18,7 @@ Plan keep_all_plan(const Graph& graph) {
 
 namespace {
 
-/// With copies, which give a value instances that no step makes.
+/// The same with copies, which bring instances that no step makes.
 template <class End, class Write>
 void for_each_copied_life(const Graph& graph, const Plan& plan, End&& end, Write&& over) {
   const std::vector<CopiedInstance> instances = walk_copies(graph, plan).instances;
@@ -49,7 +49,7 @@ void for_each_life(const Graph& graph, const Plan& plan, End&& end, Write&& over
       end(step, v, last ? last.next() : step.next());
       last_read[v] = StepId::none();
     }
-    // No read comes after this one, and the end of the plan is none where the value is kept.
+    // Not over a value that a later step reads or that is kept to the end.
     for (const Over& pair : graph.over[op]) {
       if (!last_read[pair.input]) over(step, pair);
     }
@@ -155,7 +155,7 @@ std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan) {
       graph, plan, [](StepId, ValueId, StepId) {},
       [&](StepId step, const Over& pair) { found.push_back({step, pair}); });
   std::reverse(found.begin(), found.end());
-  // Instances that copies bring are met by their beginning, not by the step that writes over them.
+  // Copied-in instances come by their first step, not by the step that writes over them.
   std::stable_sort(found.begin(), found.end(),
                    [](const Overwrite& a, const Overwrite& b) { return a.step < b.step; });
   return found;

@@ -17,7 +17,8 @@ bool is_front(const std::vector<PlanStore::Entry>& entries) {
          }) == entries.end();
 }
 
-/// Falling peak, rising duration; what another beats goes, and what is lost at least cost if there are many.
+/// Adds an entry by falling peak and rising duration; removes dominated entries, and the least valuable one
+/// if there are too many.
 void add_to(std::vector<PlanStore::Entry>& entries, PlanStore::Entry added) {
   const Simulation& cost = added.cost;
   if (cost.duration == kTooLong) return;
@@ -30,7 +31,7 @@ void add_to(std::vector<PlanStore::Entry>& entries, PlanStore::Entry added) {
   entries.insert(at, std::move(added));
   REMAT_ASSERT_HEAVY(is_front(entries), entries.size());
   if (entries.size() <= PlanStore::kMaxPlans) return;
-  // The plan whose loss costs least: its successor in peak fits wherever it fitted, a little slower.
+  // The plan whose removal costs least: the next lower peak fits wherever it fitted, and is a little slower.
   std::size_t cheapest = 0;
   for (std::size_t i = 1; i + 1 < entries.size(); ++i) {
     const auto loss = [&](std::size_t k) { return entries[k + 1].cost.duration - entries[k].cost.duration; };
@@ -61,7 +62,7 @@ PlanStore::Known* PlanStore::take_from_alike(const Graph& graph, OrderMode order
     if (!alike || other.used > alike->used) alike = &other;
   }
   if (!alike) return nullptr;
-  // From the least peak upwards, which is what is hardest to find again.
+  // From the least peak upwards: low peaks are the hardest to find again.
   Known known{0, structure, {}};
   const auto& entries = alike->by_peak;
   const std::size_t step = (entries.size() + kMaxTaken - 1) / kMaxTaken;

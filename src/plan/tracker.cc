@@ -34,7 +34,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   for (OpId op : plan.steps) op_.push_back(op);
   op_.push_back(graph_->end_op);
   for (OccId occ : op_.ids()) start_chain(occ);
-  // A step's memory is what crosses it, instances made before and read at it or later, and its own.
+  // The memory of a step: its own, plus instances made before it and read at it or later.
   std::vector<std::int64_t> crossing(n + 1, 0);
   for (OccId occ : op_.ids()) {
     for (BundleId b : graph_->bundles(op_[occ])) {
@@ -160,7 +160,7 @@ bool Tracker::shiftable(OccId occ, OccId before) const {
   const Key from = key(occ);
   const Key to = key(before);
   if (to <= from) {
-    // Earlier: inputs must have run; a first run must not pass ops that have to run before it.
+    // To an earlier place: inputs must have run; a first run must not pass ops that have to run before it.
     for (BundleId b : graph_->inputs[op]) {
       const OccId made = head_[graph_->producer[b]];
       if (key(made) >= to) return false;
@@ -170,7 +170,7 @@ bool Tracker::shiftable(OccId occ, OccId before) const {
     if (order_ == OrderMode::kFixed) return op.index() == 0 || key(head_[op.prev()]) < to;
     return std::ranges::all_of(graph_->after[op], [&](OpId a) { return key(head_[a]) < to; });
   }
-  // Later: only a first run has anybody who relies on it; the new first run is the step itself or the second.
+  // To a later place: only a first run has dependents; the new first run is this step or the op's second run.
   if (prev_run_[occ]) return true;
   const OccId second = next_run_[occ];
   const Key first = second ? std::min(to, key(second)) : to;
@@ -257,15 +257,15 @@ void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
   if (units != 0 && after != upto) deltas_.push_back({after, upto, units});
 }
 
-/// The step begins (sign -1) or ceases to write over what it reads of the bundle. A step that makes an
-/// instance nobody reads is its last reader in name only, and has no such pair.
+/// Adds (sign -1) or removes the overlap of a step that writes over its input bundle. A step that makes an
+/// unread instance is formally its last reader, but has no overlap.
 void Tracker::add_overlap(OccId reader, BundleId bundle, int sign) {
   const std::int64_t units = graph_->overlap(op_[reader], bundle);
   if (units != 0) overlaps_.push_back({reader, sign * units});
 }
 
-/// The generator states of all runs of the op, before (sign -1) and after they change: one at every step from
-/// the first run to the last, and another at every run but the first.
+/// Removes (sign -1) or adds the generator states of all runs of the op: one at every step from the first run
+/// to the last, and another at every run but the first.
 void Tracker::add_states(OpId op, int sign) {
   const std::int64_t units = sign * graph_->state[op];
   if (units == 0 || head_[op] == tail_[op]) return;
@@ -273,7 +273,7 @@ void Tracker::add_states(OpId op, int sign) {
   for (OccId occ = head_[op]; occ; occ = next_run_[occ]) overlaps_.push_back({occ, units});
 }
 
-/// Of a step that comes or goes.
+/// The excess of an inserted or erased step.
 Wide Tracker::excess_of_step(std::int64_t memory) const {
   return memory > blocks_.ceiling() ? StepBlocks::kNever : Wide{blocks_.excess(memory)};
 }
@@ -355,7 +355,7 @@ void Tracker::erase(OccId c) {
   forget_endpoint(c, pred);
 }
 
-/// Ranges that began or ended at an erased step begin or end at the one before it.
+/// Moves the ends of ranges from an erased step to `instead`.
 void Tracker::forget_endpoint(OccId occ, OccId instead) {
   for (std::size_t i = 0; i < deltas_.size(); ++i) {
     if (deltas_[i].after == occ) {
@@ -518,7 +518,7 @@ void Tracker::rollback(const Mark& mark) {
   unread_.resize(mark.unread);
   pending_duration_ = mark.duration;
   pending_excess_ = mark.excess;
-  // Most moves are taken back: of these a sample, of those that are kept all on small graphs.
+  // Most moves are rolled back: of these a sample is checked; of committed ones, all on small graphs.
   constexpr std::int64_t kRarely = 16;
   REMAT_ASSERT_HEAVY(!log_.empty() || is_right_or_not_due(rollbacks_, kRarely), verify());
 }

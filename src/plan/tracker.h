@@ -1,4 +1,4 @@
-// The incremental tracker: a sequence of steps under edit, its exact cost at every moment.
+// The incremental tracker: the exact cost of a sequence of steps while it is edited.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace remat {
 struct Change {
   Wide duration = 0;
   Wide excess = 0;
-  /// Memory would leave the range that the tracker can hold: such a change must not be committed.
+  /// True if memory would exceed the tracker's range: such a change must not be committed.
   bool out_of_range() const { return excess >= StepBlocks::kNever / 2; }
   friend bool operator==(const Change&, const Change&) = default;
 };
@@ -98,8 +98,7 @@ class Tracker {
   void erase(OccId occ);
   /// Moves a step to just before another; returns its new id.
   OccId shift(OccId occ, OccId before);
-  /// Erases steps that nobody reads and that run again elsewhere, as far as pending edits made them so, and
-  /// what that leaves unread in turn. Returns how many went.
+  /// Erases recomputations that pending edits left unread, cascades included. Returns how many.
   std::int64_t trim();
 
   /// Valid until the next commit or a rollback to an earlier mark.
@@ -117,13 +116,14 @@ class Tracker {
   void commit();
   void rollback(const Mark& mark);
   void rollback() { rollback(Mark()); }
-  /// Everything done so far, counted in some ten nanoseconds: deterministic, for work limits.
+  /// Work so far, in units of about ten nanoseconds: deterministic, for work limits.
   std::int64_t ticks() const { return ticks_; }
   /// True for steps inserted since the last commit.
   bool pending(OccId occ) const { return committed_at_[occ] == 0; }
 
-  /// Rebuilds everything from the sequence, memory by the reference simulator. The first difference, or
-  /// empty. Nothing may be pending. Builds with heavy checks ask it after `commit` and `rollback`.
+  /// Rebuilds everything from the sequence, memory by the reference simulator, and returns the first
+  /// difference, or empty. Nothing may be pending. Builds with heavy checks call it after `commit` and
+  /// `rollback`.
   std::string verify() const;
 
  private:
@@ -131,7 +131,7 @@ class Tracker {
   struct LogEntry {
     LogKind kind;
     std::int32_t at;     ///< occurrence, or index into last_reader_ or deltas_
-    OccId occ;           ///< what was there before; for kErase the step behind the erased one
+    OccId occ;           ///< the previous entry; for kErase the step behind the erased one
     std::int64_t units;  ///< memory of the erased step
   };
   /// Steps behind `after` up to and including `upto` gain `units`.
@@ -139,7 +139,7 @@ class Tracker {
     OccId after, upto;
     std::int64_t units;
   };
-  /// One step takes `units` more, wherever it lies. Of no effect while the step is away.
+  /// One step takes `units` more, wherever it lies. No effect while the step is erased.
   struct StepDelta {
     OccId occ;
     std::int64_t units;
@@ -185,7 +185,7 @@ class Tracker {
   IndexVector<OccId, std::int32_t> base_;          ///< of its instances in last_reader_
   IndexVector<OccId, std::int32_t> extra_at_;      ///< place in extras_, or -1
   IndexVector<OccId, std::uint8_t> committed_at_;  ///< 0 while pending
-  IndexVector<OccId, std::int64_t> overlap_;       ///< what the memory in `blocks_` counts less
+  IndexVector<OccId, std::int64_t> overlap_;       ///< already subtracted from the memory in `blocks_`
   std::vector<OccId> last_reader_;                 ///< by instance
   std::vector<OccId> extras_;
   std::vector<std::vector<OccId>> free_;  ///< unused occurrences, by number of bundles
@@ -196,9 +196,9 @@ class Tracker {
   std::vector<StepDelta> overlaps_;
   std::vector<OccId> unread_;
   Wide pending_duration_ = 0;
-  Wide pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas
+  Wide pending_excess_ = 0;  ///< of inserted and erased steps, before all deltas
   std::vector<Edge> edges_;
-  Change change_;           ///< what change() answered last
+  Change change_;           ///< the last result of change()
   bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits
   std::vector<OccId> touched_;
   SampledCheck commits_, rollbacks_;

@@ -11,10 +11,10 @@ namespace remat {
 namespace {
 
 constexpr std::int32_t kFill = 40;   // of a fresh block
-constexpr std::int32_t kMerge = 40;  // neighbours that together hold no more become one
+constexpr std::int32_t kMerge = 40;  // neighbours with at most this many steps together are merged
 constexpr std::int64_t kNarrowCeiling = INT32_MAX - 1;
 constexpr std::int64_t kWideCeiling = kMaxCount;
-constexpr std::int64_t kHuge = std::int64_t{1} << 55;  // from here on the sum over a block may leave 64 bits
+constexpr std::int64_t kHuge = std::int64_t{1} << 55;  // from here on the sum over a block may exceed 64 bits
 
 /// Sums that may wrap around.
 std::int64_t plus(std::int64_t a, std::int64_t b) {

@@ -1,5 +1,5 @@
-// The sequence of steps with the memory of each, in blocks: edits and range sums that do not pay for the
-// whole sequence.
+// The sequence of steps with the memory of each, in blocks, so that edits and range sums cost less than a
+// pass over the sequence.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +29,13 @@ using OccId = Id<struct OccTag>;
 ///   block   [ a b c . . . . ] [ d e . . . ] [ f g h i . ]      key = rank * kCapacity + index
 ///   cells     3 5 4             9 8           7 2 2 1          memory = cell + added[rank]
 ///
-/// Memory is in units, kept in 32 bits where the owner asks for it (`narrow`): then a range sum that could
-/// leave 31 bits answers kNever instead, which no caller accepts. In 64 bits memory is below 2^62, and what
-/// is added to a block may wrap around: cell + added is right all the same.
+/// Memory is in units, in 32 bits if the owner asks for it (`narrow`): a range sum that could exceed 31 bits
+/// is then kNever, which no caller accepts. In 64 bits memory is below 2^62, and a block's added amount may
+/// wrap around: cell + added is still right.
 class StepBlocks {
  public:
   static constexpr std::int32_t kCapacity = 64;
-  /// More than the excess of any sequence, by far.
+  /// Far more than the excess of any sequence.
   static constexpr Wide kNever = Wide{1} << 100;
   using Key = std::int32_t;  ///< grows along the sequence; changes when blocks do
 

@@ -10,7 +10,7 @@ namespace {
 REMAT_VECTOR
 std::int64_t excess_change_here(const std::int32_t* cells, std::int32_t n, std::int64_t added,
                                 std::int64_t budget, std::int64_t delta) {
-  // Sums of differences need more than 32 bits: low and high halves are summed apart.
+  // Sums of differences need more than 32 bits: low and high halves are summed separately.
   const auto shift = static_cast<std::uint32_t>(added);
   const auto limit = static_cast<std::int32_t>(budget);
   const auto change = static_cast<std::int32_t>(delta);
@@ -29,7 +29,7 @@ REMAT_VECTOR
 std::int64_t excess_change_here(const std::int64_t* cells, std::int32_t n, std::int64_t added,
                                 std::int64_t budget, std::int64_t delta) {
   std::int64_t sum = 0;
-  // Cells and what is added to them may have wrapped around; their sum has not.
+  // Cells and their added amount may have wrapped around; their sum has not.
   const std::uint64_t limit = static_cast<std::uint64_t>(budget) - static_cast<std::uint64_t>(added);
   for (std::int32_t i = 0; i < n; ++i) {
     const auto over = static_cast<std::int64_t>(static_cast<std::uint64_t>(cells[i]) - limit);

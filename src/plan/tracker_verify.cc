@@ -1,4 +1,4 @@
-// The tracker against everything rebuilt from its sequence alone.
+// Compares the tracker with a rebuild from its sequence alone.
 #include "base/numbers.h"
 #include "plan/tracker.h"
 

@@ -113,7 +113,7 @@ std::optional<Violation> check_copies(const Graph& graph, const Plan& plan) {
   return std::nullopt;
 }
 
-/// The first rule that the plan breaks about what is on the device when.
+/// The first broken rule about instances on the device.
 std::optional<Violation> check_instances(const Graph& graph, const Plan& plan) {
   const auto fault = walk_copies(graph, plan).fault;
   if (!fault) return std::nullopt;

@@ -1,4 +1,4 @@
-// Plan and layout together: the layout says by how much a plan's live bytes must shrink.
+// Plans and lays out in turn: the layout decides for which live bytes to plan next.
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,19 +15,19 @@
 namespace remat {
 namespace {
 
-/// Where the buffers of the plan before were. Plans that follow each other differ in little.
+/// Offsets of the last plan's buffers, as starts for the next plan, which differs little.
 class Places {
  public:
   Places(const Graph& graph, std::int64_t alignment, Bytes budget, std::uint64_t seed)
       : graph_(&graph), alignment_(alignment), budget_(budget), seed_(seed) {}
 
-  /// Of the fastest plan that fitted, where this is it.
+  /// The offsets of the fastest plan that fitted, if this is that plan.
   std::vector<Bytes> start(const PlanResult& result, const PlanBuffers& buffers) const {
     const bool is_fastest = fastest_ && result.cost.duration == fastest_->first;
     return known(*result.plan, buffers, is_fastest ? fastest_->second : places_);
   }
 
-  /// Offsets below 0 say nothing.
+  /// Negative offsets are unknown.
   void learn(const Plan& plan, const PlanBuffers& buffers, std::span<const Bytes> offsets) {
     each(plan, buffers, [&](std::size_t kind, std::size_t run, BufferId buffer) {
       const Bytes offset = offsets[buffer.index()];
@@ -38,7 +38,7 @@ class Places {
     });
   }
 
-  /// The budget and what found no place within it after a short search, or the peak if that is more.
+  /// The budget plus the bytes left unplaced within it by a short search, or the peak if that is more.
   Bytes footprint(const Plan& plan, const Simulation& cost, Limits& limits) {
     constexpr std::int64_t kUnits = 20;  // an item
     constexpr std::int64_t kMostPairs = 5'000'000;
@@ -71,7 +71,7 @@ class Places {
  private:
   using Offsets = std::vector<std::vector<Bytes>>;  ///< of each value and each op's workspace: of each run
 
-  /// Offsets for those that were there before, below 0 for the rest.
+  /// Offsets of buffers known from before; negative for others.
   std::vector<Bytes> known(const Plan& plan, const PlanBuffers& buffers, const Offsets& places) const {
     std::vector<Bytes> offsets(buffers.problem.buffers.size(), Bytes(-1));
     each(plan, buffers, [&](std::size_t kind, std::size_t run, BufferId buffer) {
@@ -128,11 +128,11 @@ Answer answer_on_arena(const Request& request, Limits& limits) {
     layout.start = places.start(result, packed.buffers);
     packed.layout = make_layout(packed.buffers.problem, layout, inner);
     places.learn(*result.plan, packed.buffers, packed.layout.offsets.raw());
-    answer.takes = packed.arena();
+    answer.footprint = packed.arena();
   };
   Answer answer = plan_within(request, std::move(footprint), limits);
   if (answer.packed) {
-    answer.smallest_known = answer.takes;
+    answer.smallest_known = answer.footprint;
   } else {
     const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
     answer.smallest_known = all.resident + glance_layout(all.problem).arena;

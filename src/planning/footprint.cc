@@ -55,9 +55,9 @@ class FootprintSearch {
     if (!has_plan(first_)) {
       keep_closest();
     } else if (consider(first_) <= problem_->budget) {
-      go_on();
+      look_for_faster();
     } else {
-      if (real(best_.takes) < kNear * real(problem_->budget)) refine(kNearShare);
+      if (real(best_.footprint) < kNear * real(problem_->budget)) refine(kNearShare);
       shrink();
       refine(kLastShare);
     }
@@ -76,7 +76,7 @@ class FootprintSearch {
     return result;
   }
 
-  /// Plans for these live bytes, sizes rounded up. It goes on from what was found before.
+  /// Plans for these live bytes, with sizes rounded up, from the plans found before.
   PlanResult plan(Bytes live, double share) { return plan(live, planner_, share); }
 
   PlanResult plan(Bytes live, std::string_view planner, double share) {
@@ -92,7 +92,7 @@ class FootprintSearch {
     return result;
   }
 
-  /// Each within the same effort, whatever was spent before: what a footprint loses must not depend on that.
+  /// Measures each plan with the same effort, so that footprints do not depend on earlier work.
   Answer measured(const PlanResult& result) {
     Limits inner(*limits_, kMeasureMost);
     if (work_) inner.set_work(static_cast<std::int64_t>(real(*work_) * kMeasureShare));
@@ -103,15 +103,15 @@ class FootprintSearch {
     return answer;
   }
 
-  /// Measures a plan and keeps it where it is better than the best. Returns its footprint.
+  /// Measures a plan and keeps it if it is the best. Returns its footprint.
   Bytes consider(const PlanResult& result) {
     Answer next = measured(result);
     ++measured_;
-    const Bytes footprint = next.takes;
+    const Bytes footprint = next.footprint;
     const bool fits = footprint <= problem_->budget;
     const bool is_better = !best_.result.plan || (fits != is_found_ ? fits
                                                   : fits ? result.cost.duration < best_.result.cost.duration
-                                                         : footprint < best_.takes);
+                                                         : footprint < best_.footprint);
     if (is_better) best_ = std::move(next);
     is_found_ = is_found_ || fits;
     return footprint;
@@ -123,19 +123,19 @@ class FootprintSearch {
     if (first_.plan) best_ = measured(first_);
   }
 
-  /// The first plan fits: a faster one may, too.
-  void go_on() {
+  /// The first plan fits: looks for faster ones.
+  void look_for_faster() {
     if (first_.status == Status::kOptimal || limits_->reached()) return;
     const PlanResult next = plan(problem_->budget, kLastShare);
     if (next.cost.duration < best_.result.cost.duration) consider(next);
   }
 
-  /// Live bytes that were asked for, down to those of the plan that came back: all the same plan.
+  /// Live bytes from those requested down to those of the plan found: all give the same plan.
   struct Asked {
     std::int64_t least, most;
   };
 
-  /// What the portfolio does not reach in a part of the limit, search from there may.
+  /// Search may improve on a plan that the portfolio found in part of the limits.
   PlanResult next_plan(Bytes live) {
     PlanResult next = plan(live, kNextShare);
     if (planner_ != "auto" || next.status == Status::kOptimal || next.status == Status::kInfeasible)
@@ -149,9 +149,9 @@ class FootprintSearch {
     return real(result.cost.duration) <= kNearBound * real(result.duration_bound.duration);
   }
 
-  /// Plans for fewer live bytes, most of all for as many as what was measured lets hope for.
+  /// Plans for fewer live bytes, first for those that the measured footprints suggest.
   void shrink() {
-    tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.takes);
+    tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.footprint);
     for (int round = 0; round < kMostRounds && !limits_->reached(); ++round) {
       const std::int64_t live = next_live();
       if (live < 0) return;
@@ -175,7 +175,7 @@ class FootprintSearch {
     }
   }
 
-  /// Local search by what plans take, from the best one.
+  /// Local search by footprints, from the best plan.
   void refine(double share) {
     if (!footprint_.quick || limits_->reached()) return;
     Problem problem = *problem_;
@@ -185,7 +185,7 @@ class FootprintSearch {
     problem.footprint = &footprint_.quick;
     problem.starts = std::span(&*best_.result.plan, 1);
     Limits inner(*limits_, share);
-    // Not by the shared entry point, which goes by the peak.
+    // Calls the planner directly: the shared entry point compares peaks.
     PlanResult next = find_planner(kLocalSearch).run(problem, *options_, inner);
     if (!next.plan || next.plan == best_.result.plan) return;
     next.cost = simulate(footprint_.rounded, *next.plan);
@@ -196,14 +196,14 @@ class FootprintSearch {
 
   void tried(std::int64_t least, std::int64_t most, Bytes footprint) {
     asked_.push_back({least, most});
-    // As many as would fit with the same loss.
+    // Live bytes that would fit with the same loss.
     const Wide fitting = Wide{least} * problem_->budget.count() / footprint.count();
-    hopes_.push_back(capped(fitting));
+    promising_.push_back(capped(fitting));
   }
 
-  /// What to ask for above `low_`: the most that there is hope for, else between it and the least that did
-  /// not fit, else within the widest gap, since more live bytes may have a smaller footprint. -1: all was
-  /// tried.
+  /// The next live bytes to try above `low_`: the most that the measurements suggest, else between `low_` and
+  /// the least that did not fit, else within the widest gap, since more live bytes may have a smaller
+  /// footprint. -1: all was tried.
   std::int64_t next_live() const {
     const std::int64_t finest = problem_->budget.count() / kFinest;
     const auto is_asked = [&](std::int64_t live) {
@@ -212,8 +212,8 @@ class FootprintSearch {
       });
     };
     std::int64_t next = -1;
-    for (const std::int64_t hope : hopes_) {
-      if (hope > low_ + finest && !is_asked(hope)) next = std::max(next, hope);
+    for (const std::int64_t live : promising_) {
+      if (live > low_ + finest && !is_asked(live)) next = std::max(next, live);
     }
     if (next >= 0) return next;
     std::int64_t nearest = problem_->budget.count();
@@ -238,14 +238,13 @@ class FootprintSearch {
     return middle;
   }
 
-  /// The answer in terms of the graph itself. What holds for live bytes holds for the footprint, which is not
-  /// smaller.
+  /// Converts the answer to the graph itself. Bounds on live bytes hold for the footprint, which is no less.
   void settle() {
     PlanResult& result = best_.result;
-    REMAT_ASSERT(!is_found_ || best_.takes <= problem_->budget, best_.takes, problem_->budget);
-    // No footprint is below the live bytes, which is what makes bounds of live bytes hold for it.
-    REMAT_ASSERT_HEAVY(!is_found_ || best_.takes >= simulate(footprint_.rounded, *result.plan).peak,
-                       best_.takes);
+    REMAT_ASSERT(!is_found_ || best_.footprint <= problem_->budget, best_.footprint, problem_->budget);
+    // Bounds on live bytes hold for footprints only if no footprint is smaller.
+    REMAT_ASSERT_HEAVY(!is_found_ || best_.footprint >= simulate(footprint_.rounded, *result.plan).peak,
+                       best_.footprint);
     best_.measured = measured_;
     result.duration_bound = first_.duration_bound;
     if (result.plan) result.cost = simulate(*problem_->graph, *result.plan);
@@ -275,16 +274,16 @@ class FootprintSearch {
   Footprint footprint_;
   Limits* limits_;
   Limits clock_;
-  std::optional<std::int64_t> work_ = limits_->work_left();  ///< all that there is
+  std::optional<std::int64_t> work_ = limits_->work_left();  ///< total
   std::optional<double> seconds_ = limits_->seconds_left();
   PlanStore store_;
   PlanResult first_;  ///< for the budget itself
   Answer best_;
   bool is_found_ = false;  ///< `best_` is within the budget
   int measured_ = 0;
-  std::vector<Asked> asked_;         ///< what did not fit
-  std::vector<std::int64_t> hopes_;  ///< for each, live bytes that might
-  std::int64_t low_ = -1;            ///< the most live bytes that fitted, or that no plan was found for
+  std::vector<Asked> asked_;             ///< requests that did not fit
+  std::vector<std::int64_t> promising_;  ///< for each, live bytes that might fit
+  std::int64_t low_ = -1;                ///< the most live bytes that fitted, or for which no plan was found
 };
 
 }  // namespace

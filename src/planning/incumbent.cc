@@ -17,7 +17,7 @@ bool Incumbent::offer(Plan plan, const Simulation& cost) {
 }
 
 PlanResult Incumbent::result(Counters counters) {
-  // The peak may be another one: that of an arena. With a host copies may take time.
+  // The peak may differ: it may be that of an arena. With a host, copies may take time.
   REMAT_ASSERT_HEAVY(
       !plan_ || problem_->host || simulate(*problem_->graph, *plan_).duration == cost_.duration, planner_,
       cost_.duration);

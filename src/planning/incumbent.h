@@ -10,18 +10,18 @@
 
 namespace remat {
 
-/// Takes plans, keeps the best by the objective, and reports each better one. Of equal ones the first stays.
+/// Keeps the best plan offered, by the objective, and reports improvements. Of equal ones the first stays.
 class Incumbent {
  public:
   Incumbent(const Problem& problem, std::string_view planner, Limits& limits)
       : problem_(&problem), planner_(planner), limits_(&limits) {}
 
-  /// True where the plan is kept.
+  /// Returns true if the plan becomes the incumbent.
   bool offer(Plan plan) {
     const Simulation cost = simulate(*problem_->graph, plan);
     return offer(std::move(plan), cost);
   }
-  /// The same for a plan whose cost is known, or that is to be judged by another one.
+  /// The same for a plan whose cost is known, or that should be judged by another cost.
   bool offer(Plan plan, const Simulation& cost);
 
   /// Nothing was offered.
@@ -34,10 +34,10 @@ class Incumbent {
     REMAT_ASSERT(plan_.has_value(), planner_);
     return cost_;
   }
-  /// Within the budget; never with objective peak, where every plan can be beaten.
+  /// True if the plan is within the budget; never with objective peak, where any plan may be improved.
   bool fits() const { return plan_ && remat::fits(*problem_, cost_); }
 
-  /// What the planner returns. Nothing is kept afterwards.
+  /// The planner's result; leaves the incumbent empty.
   PlanResult result(Counters counters);
 
  private:

@@ -1,14 +1,14 @@
-// Plans for a request whose budget is on another measure than live bytes, which has been checked.
+// Plans for checked requests with a budget on other measures than live bytes.
 #pragma once
 
 #include "remat/request.h"
 
 namespace remat {
 
-/// Sizes are rounded up to the alignment, since these are what an arena holds, and plans are laid out.
+/// Rounds sizes up to the alignment, as the arena holds them, and lays plans out.
 Answer answer_on_arena(const Request& request, Limits& limits);
 
-/// Sizes are rounded up as the allocator does, and plans are run through it.
+/// Rounds sizes up as the allocator does, and runs plans through it.
 Answer answer_on_reserved(const Request& request, Limits& limits);
 
 }  // namespace remat

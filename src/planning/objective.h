@@ -1,4 +1,4 @@
-// What "better" means: the objective, written once for planners, shared entry point and shells.
+// The comparison of plans by the objective, shared by planners, entry point and command line.
 #pragma once
 
 #include <tuple>
@@ -8,7 +8,8 @@
 
 namespace remat {
 
-/// The plan answers a question for the least duration. Nothing is ever good enough for objective peak.
+/// True if the plan is within the budget and the objective is time. Always false for objective peak, where
+/// any plan may be improved.
 inline bool fits(const Problem& problem, const Simulation& cost) {
   return problem.objective == Objective::kTime && within_budget(problem, cost);
 }
@@ -26,8 +27,8 @@ inline void end_if_good_enough(const Problem& problem, const Simulation& cost, L
   if (is_good_enough(problem, cost, problem.duration_bound->duration, limits)) limits.end(StoppedBy::kGap);
 }
 
-/// The less the better: plans that fit by duration, then peak; behind them, and for the least peak, by peak,
-/// then duration. Those that are too long come last.
+/// Less is better. Plans that fit: by duration, then peak. Behind them, and for objective peak: by peak, then
+/// duration. Too long plans come last.
 inline std::tuple<bool, Bytes, Duration, Bytes> preference(const Problem& problem, const Simulation& cost) {
   if (cost.duration == kTooLong) return {true, kNoBudget, cost.duration, cost.peak};
   const bool first = fits(problem, cost);

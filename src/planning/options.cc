@@ -38,7 +38,7 @@ std::string expected(const OptionInfo& option) {
   return "one of " + values_of(option);
 }
 
-/// A row of a table has one; a planner of a user may list an option without.
+/// Rows of tables have a range; users' planners may list options without one.
 template <class Range>
 const Range& range_of(const OptionInfo& option) {
   if (const auto* range = std::get_if<Range>(&option.range)) return *range;

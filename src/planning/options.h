@@ -1,4 +1,4 @@
-// The options of a planner as one table: it reads what was given by name, and lists what may be given.
+// The options of a planner in one table, which lists them and reads values by name.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,12 @@ namespace remat {
 /// The value of an option, of the type that `OptionInfo::type` says; texts and choices are strings.
 using OptionValue = std::variant<std::int64_t, double, bool, std::string>;
 
-/// A value as it would be given.
+/// A value as text, as users give it.
 std::string spell(const OptionValue& value);
-/// The row of an option with this default.
+/// The table row of an option with this default.
 OptionInfo option_row(std::string_view name, const OptionValue& value, std::string_view unit,
                       std::string_view description);
-/// Throws UsageError, in one line with planner, option, value and range, where the text is no value of the
-/// option.
+/// Throws UsageError, in one line with planner, option, value and range, for an invalid value.
 OptionValue parse_option(std::string_view planner, const OptionInfo& option, const std::string& text);
 /// The same for an option of a request, which is named as users write it.
 OptionValue parse_option(const Spelling& spelling, const OptionInfo& option, const std::string& text);
@@ -39,8 +38,8 @@ void check_options(const PlannerInfo& planner, const PlanOptions& given);
 /// The row with this name. Throws UsageError, in one line, for a name that is none of the options.
 std::size_t index_of_option(std::span<const OptionInfo> options, std::string_view name);
 
-/// A row for each field of `Options` that users may set. A field is a pointer to a member, or whatever else
-/// gives a reference where it is invoked with an `Options&`.
+/// A row for each field of `Options` that users may set. A field is a pointer to a member, or any callable
+/// that returns a reference from an `Options&`.
 template <class Options>
 class OptionTable {
  public:
@@ -84,14 +83,14 @@ class OptionTable {
     const auto format = [](Enum value) { return std::string(to_string(value)); };
     return choose(add_parsed(name, field, parse, format, description), std::move(choices));
   }
-  /// `check` throws UsageError where it does not like a value.
+  /// A text; `check` throws UsageError for values that it refuses.
   template <class Field>
   OptionTable& text(std::string_view name, Field field, std::function<void(const std::string&)> check,
                     std::string_view description) {
     add<std::string>(name, field, "", description).check = std::move(check);
     return *this;
   }
-  /// A text that `parse` makes a value of, or throws UsageError, and `format` a text again.
+  /// A text that `parse` turns into a value (or throws UsageError) and `format` turns back.
   template <class Field, class Parse, class Format>
   OptionTable& parsed(std::string_view name, Field field, Parse parse, Format format,
                       std::string_view description) {
@@ -103,7 +102,7 @@ class OptionTable {
 
   const std::vector<OptionInfo>& list() const { return rows_; }
 
-  /// `into` with what was given in place of its values. Throws as `check_options` does.
+  /// `into` with the given values put in. Throws as `check_options` does.
   Options read(const PlanOptions& given, Options into) const {
     check_options(planner_, rows_, given);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -120,7 +119,7 @@ class OptionTable {
     const std::size_t row = row_of(name);
     set_[row](into, parse_option(spelling, rows_[row], text));
   }
-  /// As it would be given.
+  /// The value as text, as users give it.
   std::string get(Options options, std::string_view name) const { return spell(get_[row_of(name)](options)); }
 
  private:

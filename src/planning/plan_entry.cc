@@ -1,4 +1,4 @@
-// The shared entry point: bounds first, then the planner, then the check that nothing leaves unconfirmed.
+// The shared entry point: bounds first, then the planner, then a check of its result.
 #include <stdexcept>
 
 #include "base/numbers.h"
@@ -58,16 +58,16 @@ constexpr double kBoundShare = 0.25;  // of the time, for the cheap duration bou
 std::string text_of(Bytes bytes) { return std::to_string(bytes.count()); }
 std::string text_of(Duration duration) { return std::to_string(duration.count()); }
 
-/// The gate: no plan leaves unless it is what the planner and the bounds say. `whose`: "planner NAME returned
-/// a plan".
+/// Checks every plan before it is returned against the planner's and the bounds' claims. `whose`: "planner
+/// NAME returned a plan".
 void confirm(const Problem& problem, PlanResult& result, const std::string& whose) {
   const Graph& graph = *problem.graph;
   const auto fail = [&](const std::string& what) { throw std::logic_error(whose + " that " + what); };
   const Host* host = problem.host ? &*problem.host : nullptr;
-  // Not the rule of the host's budget: a plan over it is over a budget, and no broken one.
+  // Without the host's budget: a plan over it is valid, only over a budget.
   if (const auto violation = validate(graph, *result.plan, problem.order, std::nullopt, nullptr)) {
     if (violation->rule != Rule::kDuration) fail("breaks " + violation->message);
-    // Longer than a plan may be: what is left is the fastest of all.
+    // Longer than plans may be: keep-all, the fastest plan, replaces it.
     result.plan = keep_all_plan(graph);
     result.planner = "keep_all";
     if (result.status == Status::kOptimal) result.status = Status::kFeasible;
@@ -88,7 +88,7 @@ void confirm(const Problem& problem, PlanResult& result, const std::string& whos
   }
 }
 
-/// Status from what the plan is and what the bounds prove; a planner may have proved more.
+/// Derives the status from the plan and the bounds; a planner may have proved more.
 void settle(const Problem& problem, PlanResult& result) {
   const bool by_peak = problem.objective == Objective::kPeak;
   const bool proved = by_peak ? result.cost.peak == result.peak_bound.peak &&
@@ -98,7 +98,7 @@ void settle(const Problem& problem, PlanResult& result) {
     const bool optimal = proved || result.status == Status::kOptimal;
     result.status = optimal ? Status::kOptimal : Status::kFeasible;
   } else {
-    // The least peak of all, and it is over the budget.
+    // The proved least peak is over the budget.
     const bool least = by_peak && result.status == Status::kOptimal;
     const bool refuted = least || result.status == Status::kInfeasible;
     result.status = refuted ? Status::kInfeasible : Status::kUnknown;
@@ -106,14 +106,14 @@ void settle(const Problem& problem, PlanResult& result) {
   if (result.status == Status::kOptimal) result.stopped_by = StoppedBy::kProof;
 }
 
-/// A planner may have ended by an argument of its own that proves less than the status says.
+/// A planner may have stopped by an argument of its own that does not prove the status.
 void claim_proof_only_where_proved(PlanResult& result) {
   const bool is_proved = result.status == Status::kOptimal || result.status == Status::kInfeasible;
   if (!is_proved && result.stopped_by == StoppedBy::kProof) result.stopped_by = StoppedBy::kTarget;
 }
 
-/// Keeps the best of the planner's plan and the plans known before. These show, too, where a planner calls a
-/// budget infeasible that is not.
+/// Keeps the best of the planner's plan and the starts. These also reveal a planner that calls a feasible
+/// budget infeasible.
 void consider_starts(const Problem& problem, PlanResult& result) {
   for (const Plan& start : problem.starts) {
     if (total_duration(*problem.graph, start) >= Wide{kTooLong.count()}) continue;
@@ -138,7 +138,7 @@ PlanResult answer(const Problem& bounded, const std::function<PlanResult(const P
     result.stopped_by = StoppedBy::kProof;
     return result;
   }
-  if (limits.reached()) {  // by reading, or by the bounds: planners prepare for some time before they ask
+  if (limits.reached()) {  // planners work for some time before their first check of the limits
     result.plan = keep_all_plan(*bounded.graph);
     result.stopped_by = *limits.stopped_by();
     return result;
@@ -166,7 +166,7 @@ DurationBound duration_bound_of(const Problem& problem, Limits& limits) {
                       : cheap_duration_bound(graph, problem.budget, problem.order, limits);
 }
 
-/// What a planner proves, it proves of plans without copies.
+/// A planner's proofs are about plans without copies.
 void forget_proofs(PlanResult& result) {
   result.peak_bound = {};
   result.duration_bound = {};

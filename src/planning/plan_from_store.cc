@@ -1,4 +1,4 @@
-// Planning with a memory.
+// Planning from stored plans.
 #include "remat/store.h"
 
 namespace remat {

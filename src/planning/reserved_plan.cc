@@ -1,4 +1,4 @@
-// Plan and allocator together.
+// Plans for memory reserved by the allocator.
 #include <algorithm>
 
 #include "allocator/rules.h"
@@ -11,12 +11,12 @@ namespace {
 
 using namespace allocator;
 
-/// Nothing reserved goes back to a device without end, so each pool in the end has segments for the most
-/// that ever lived in it. `rounded` has sizes as blocks.
+/// On an unlimited device reserved memory is never returned, so each pool finally has segments for its peak.
+/// `rounded` has sizes of blocks.
 PeakBound pools_bound(const Graph& rounded, OrderMode order, const AllocatorConfig& config) {
   const auto part = [&](bool is_small) {
     Graph graph = rounded;
-    bool are_shared = true;  // no request has a segment of its own
+    bool are_shared = true;  // no request has its own segment
     const auto keep = [&](Bytes& size) {
       if ((size <= kMostSmall) != is_small) size = Bytes();
       if (size >= kLeastLarge) are_shared = false;
@@ -45,8 +45,8 @@ Answer answer_on_reserved(const Request& request, Limits& limits) {
   if (!allocator.exact) footprint.bound = pools_bound(footprint.rounded, problem.order, allocator);
   footprint.measure = [&](Answer& answer, Limits&) {
     answer.peaks = simulate_allocator(*problem.graph, *answer.result.plan, allocator);
-    // What is reserved once nothing new is; without end where that never happens.
-    answer.takes = answer.peaks->is_steady ? answer.peaks->reserved : kNoBudget;
+    // Reserved bytes once a run reserves nothing new; kNoBudget if that never happens.
+    answer.footprint = answer.peaks->is_steady ? answer.peaks->reserved : kNoBudget;
   };
   Answer answer = plan_within(request, std::move(footprint), limits);
   const AllocatorPeaks& known =

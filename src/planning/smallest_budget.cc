@@ -1,4 +1,4 @@
-// What to tell those whose budget is too small.
+// The smallest known budget, for users whose budget is too small.
 #include <algorithm>
 
 #include "remat/check.h"

@@ -14,7 +14,7 @@ namespace remat::polish {
 
 namespace {
 
-/// Polishing leaves a plan that runs, takes no longer, and needs no more than the budget or than before.
+/// True if the polished plan is valid, no slower, and needs no more than the budget or than before.
 bool is_no_worse(const Graph& graph, const Plan& before, const Plan& after, Bytes budget) {
   const Simulation old = simulate(graph, before), now = simulate(graph, after);
   const auto violation = validate(graph, after, OrderMode::kFree);
@@ -34,8 +34,8 @@ namespace {
 
 using Step = std::int32_t;
 
-/// A plan from which steps are erased without renumbering the others. State: which steps are there.
-/// Derived: the steps of each op and the reads of each value as linked lists, and the memory by step.
+/// A plan from which steps are erased without renumbering the others. State: the steps that remain. Derived:
+/// the steps of each op and the reads of each value as linked lists, and the memory by step.
 class Eraser {
  public:
   Eraser(const Graph& graph, const Plan& plan, Bytes budget)
@@ -55,8 +55,8 @@ class Eraser {
 
   bool is_recomputation(Step s) const { return there_[at(s)] && runs_[op(s)].front() != s; }
 
-  /// Duration that would go with the step: its own and that of recomputations it alone reads, so far as a
-  /// short look finds them.
+  /// Duration saved by erasing the step: its own, plus that of recomputations which only it reads, searched
+  /// up to `depth`.
   double saved(Step s, int depth = 6) const {
     auto sum = real(graph_.duration[op(s)]);
     if (depth == 0) return sum;
@@ -69,7 +69,7 @@ class Eraser {
     return sum;
   }
 
-  /// Bytes times steps that erasing would add.
+  /// Bytes times steps added by erasing the step.
   double held(Step s) const {
     const Step before = previous_run(s);
     double sum = 0;
@@ -81,8 +81,8 @@ class Eraser {
     return sum;
   }
 
-  /// Erases the step where all memory stays within the limit; `freed` gets recomputations that may have
-  /// lost their last reader.
+  /// Erases the step if memory stays within the limit; `freed` receives recomputations that may have lost
+  /// their last reader.
   bool try_erase(Step s, std::vector<Step>& freed) {
     const Step before = previous_run(s);
     if (is_hopeless(s, before)) return false;
@@ -95,7 +95,7 @@ class Eraser {
       change(s, std::max(s, end) + 1, -bytes);
       if (end >= 0) {
         change(old_end + 1, end + 1, bytes);
-        // The old instance is read on: where it was written over it is no more.
+        // The earlier instance now lives on, so it is no longer written over.
         change(old_end, old_end + 1, reuse(v, old_end));
         from = std::min(from, old_end);
       }
@@ -138,13 +138,13 @@ class Eraser {
     for (StepId step : steps_.ids()) {
       if (there_[at(step.index())]) result.steps.push_back(steps_[step]);
     }
-    REMAT_ASSERT_HEAVY(knows_memory_of(result), steps_.size(), result.steps.size());
+    REMAT_ASSERT_HEAVY(memory_matches(result), steps_.size(), result.steps.size());
     return result;
   }
 
  private:
-  /// The memory that was kept up to date is what the simulator says of the plan that is left.
-  bool knows_memory_of(const Plan& left) const {
+  /// True if the incremental memory equals the simulator's for the remaining plan.
+  bool memory_matches(const Plan& left) const {
     const std::vector<std::int64_t> counts = simulated(graph_, left);
     std::size_t next = 0;
     for (Step s = 0; s < length_; ++s) {
@@ -153,8 +153,8 @@ class Eraser {
     return true;
   }
 
-  /// Whether an output alone, held from its instance before to the first step that erasing may relieve, is
-  /// too much: of nearly all that stay, at a cost below a tenth of that of trying.
+  /// True if already one output, held from its earlier instance to the first step that erasing may relieve,
+  /// exceeds the limit. Finds nearly all steps that must stay, at a tenth of the cost of trying.
   bool is_hopeless(Step s, Step before) const {
     if (rerun_state(graph_, op(s)) > Bytes()) return false;
     Step relieved = s;
@@ -172,7 +172,7 @@ class Eraser {
     return false;
   }
 
-  static constexpr std::int64_t kGone = -kMaxCount;  ///< no step needs so much
+  static constexpr std::int64_t kGone = -kMaxCount;  ///< far below any step's memory
   OpId op(Step s) const { return steps_[StepId(s)]; }
 
   static std::vector<std::int64_t> simulated(const Graph& graph, const Plan& plan) {
@@ -189,7 +189,7 @@ class Eraser {
     memory_.add(at(begin), at(end), amount);
     undo_.emplace_back(begin, end, amount);
   }
-  /// The rerun state that is held up to the step for its sake.
+  /// Removes the rerun state that is held up to the step only for it.
   void give_up_state(Step s) {
     const auto& runs = runs_[op(s)];
     if (runs.back() != s) return;
@@ -230,7 +230,7 @@ class Eraser {
     }
     return -1;
   }
-  /// What the step counts less if it reads an instance of v last. Nothing where it made that itself.
+  /// The overlap if the step is the last to read an instance of v; 0 if it made the instance itself.
   std::int64_t reuse(ValueId v, Step s) const { return reuse_of(graph_, op(s), v).count(); }
   /// No output of the step `made` is read at a step other than s.
   bool only_reader(Step made, Step s) const {

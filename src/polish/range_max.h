@@ -10,8 +10,8 @@
 namespace remat::polish {
 
 /// Segment tree without push-down: top_[i] = add_[i] + the larger of the children. O(log n) per call.
-/// Elements stay within [-2^62, 2^62). What is added to a node alone may leave 64 bits when much comes and
-/// goes, so sums wrap around; of two subtrees under the same nodes the larger is told by the difference.
+/// Elements stay within [-2^62, 2^62). The amount added to one node may exceed 64 bits, so sums wrap around;
+/// of two subtrees under the same nodes, the sign of the difference tells the larger.
 class RangeMax {
  public:
   explicit RangeMax(const std::vector<std::int64_t>& start) : size_(1) {

@@ -32,7 +32,7 @@ namespace {
 
 std::vector<PlannerInfo> own_planners() {
   return {
-      // What `auto` runs.
+      // Run by `auto`.
       automatic::info(),
       keep_all::info(),
       retention::info(),
@@ -42,7 +42,7 @@ std::vector<PlannerInfo> own_planners() {
       evict::info(),
       lns::info(),
       search::info(),
-      // There for comparison.
+      // For comparison.
       dtr::info(),
       chen::info(),
       lower_set_dp::info(),
@@ -58,8 +58,8 @@ std::vector<PlannerInfo> own_planners() {
   };
 }
 
-/// Remat's own, then those that users registered. It never grows beyond what it has room for, so that
-/// references to planners stay good.
+/// Remat's planners, then those that users registered. Never grows beyond its reserved capacity, so that
+/// references to planners stay valid.
 struct Registry {
   std::vector<PlannerInfo> all = own_planners();
   std::size_t own = all.size();

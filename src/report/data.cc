@@ -1,4 +1,4 @@
-// The numbers of a report as JSON: columns as arrays for everybody, packed for the page.
+// The numbers of a report as JSON: columns as plain arrays, or packed for the page.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ class Words {
   std::vector<std::string_view> words_;
 };
 
-/// Of the n-th input or output of an op of this kind.
+/// The context of the n-th input or output of an op of this kind.
 std::size_t context(std::int64_t kind, std::size_t place) {
   constexpr std::size_t kPlaces = 8;
   return kPlaces * at(kind) + std::min(place, kPlaces - 1);
@@ -150,7 +150,7 @@ Json Writer::graph() const {
   return graph;
 }
 
-/// What is needed to make a plan again.
+/// The request, from which the plan can be made again.
 Json request_of(const PlanRequest& request) {
   Json written;
   written["planner"] = request.planner;
@@ -194,10 +194,7 @@ Json Writer::plan(const Shown& shown) const {
   plan["steps"] = rising(record.steps);
   if (has_rerun_states(graph_)) {
     Numbers states;
-    const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, shown.plan);
-    for (StepId step : shown.plan.steps.ids()) {
-      states.push_back((extra[step] - momentary(graph_, shown.plan.steps[step])).count());
-    }
+    for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
     plan["generator_states"] = column(states);
   }
   if (content_.allocator) {
@@ -219,7 +216,7 @@ Json Writer::plan(const Shown& shown) const {
   return plan;
 }
 
-/// The copies, what they come to, and the times that they make of the steps.
+/// The copies, their traffic, and the times of the steps with them.
 void Writer::add_host(Json& plan, const Shown& shown) const {
   const Traffic& traffic = shown.cost.traffic;
   const PlanTimes times = plan_times(graph_, shown.plan, shown.host);
@@ -293,12 +290,12 @@ std::string json_text(const ReportContent& content, const ShownPlans& plans, boo
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     report["memory_kinds"].push_back(to_string(static_cast<MemoryKind>(kind)));
   }
-  // Where no input says that it is a parameter, all may be.
+  // If no input is marked as a parameter, any may be one.
   if (std::none_of(content.graph->graph_inputs.begin(), content.graph->graph_inputs.end(),
                    [&](ValueId value) { return is_parameter(*content.graph, value); })) {
     report["memory_kinds"][at(MemoryKind::kInputs)] = "inputs and parameters";
   }
-  // Without phases nobody knows what an activation is.
+  // Without phases, activations cannot be told from other values.
   if (!has_phases(*content.graph)) report["memory_kinds"][at(MemoryKind::kActivations)] = "computed once";
   report["graph"] = writer.graph();
   report["plans"] = Json::array();

@@ -11,7 +11,8 @@ namespace {
 
 bool is_backward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kUpdate; }
 
-/// The first step that runs a backward op, or the end. Where no op has a phase, 0: nothing is told apart.
+/// The first step that runs a backward op, or the end. 0 if no op has a phase: kinds are not distinguished
+/// then.
 StepId begin_of_backward(const Graph& graph, const Plan& plan) {
   const bool has_phases =
       std::any_of(graph.phase.begin(), graph.phase.end(), [](Phase phase) { return phase != Phase::kNone; });
@@ -44,16 +45,16 @@ std::string_view to_string(MemoryKind kind) {
 
 namespace {
 
-/// By first step, without what has no step left.
-void put_in_order(std::vector<KindOfLife>& lives) {
+/// Sorts by first step, and removes live ranges without steps.
+void sort_by_first_step(std::vector<KindOfLife>& lives) {
   std::erase_if(lives, [](const KindOfLife& one) { return one.life.first >= one.life.end; });
   std::stable_sort(lives.begin(), lives.end(),
                    [](const KindOfLife& a, const KindOfLife& b) { return a.life.first < b.life.first; });
 }
 
-/// Where an output takes the place of an input, the step counts the larger of the two: the other one's life
-/// is a step shorter. So the bytes of all lives add up to the memory of every step.
-void give_way(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& lives) {
+/// If an output is written over an input, the step counts the larger of the two, so the other's live range is
+/// shortened by this step. Then the bytes of all live ranges add up to the memory of every step.
+void shorten_overwritten(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& lives) {
   std::set<std::pair<StepId, ValueId>> smaller;
   for (const auto& [step, pair] : overwrites(graph, plan)) {
     const bool is_input = graph.bytes[pair.input] <= graph.bytes[pair.output];
@@ -66,7 +67,7 @@ void give_way(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& liv
     if (smaller.contains({first, life.value})) life.first = first.next();
     if (last != first && smaller.contains({last, life.value})) life.end = last;
   }
-  put_in_order(lives);
+  sort_by_first_step(lives);
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
     }
     result.push_back({life, kind});
   }
-  give_way(graph, plan, result);
+  shorten_overwritten(graph, plan, result);
   return result;
 }
 

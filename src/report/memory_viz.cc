@@ -1,5 +1,5 @@
-// A snapshot as torch.cuda.memory._dump_snapshot writes it, which PyTorch's viewer of memory opens: a pickle
-// of what an allocator would have done, each instance a block at an address of its own.
+// A snapshot as torch.cuda.memory._dump_snapshot writes it, for PyTorch's memory viewer: a pickle of an
+// allocator's trace in which each instance is a block at its own address.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace remat::report {
 namespace {
 
-/// Just enough of pickle's protocol 2: dicts, lists, texts, integers, and what was written before.
+/// The needed part of pickle's protocol 2: dicts, lists, texts, integers, and references.
 class Pickle {
  public:
   Pickle() : text_("\x80\x02") {}
@@ -29,7 +29,7 @@ class Pickle {
     text_ += "\x8a\x08";
     append(static_cast<std::uint64_t>(number), 8);
   }
-  /// What was written last gets a number by which it can be written again.
+  /// Numbers the last object written, for later references.
   void remember(std::size_t number) {
     text_ += 'r';
     append(number, 4);
@@ -59,8 +59,7 @@ std::optional<std::pair<std::string_view, std::int64_t>> place_of(std::string_vi
   return std::pair(source.substr(0, colon), line);
 }
 
-/// What the viewer shows where a stack trace would be: the op, with module and kind, at its line of the
-/// program where that is known.
+/// Frames for the viewer's stack traces: the op with module and kind, at its line of the program if known.
 class Frames {
  public:
   Frames(const Graph& graph, Pickle& pickle) : graph_(graph), pickle_(pickle), is_known_(graph.num_ops()) {}

@@ -1,5 +1,4 @@
-// Graphs, plans and curves in a notebook's cell: facts and a picture, without a script, in the page's
-// colours.
+// HTML of graphs, plans and curves for notebook cells: facts and a picture, no scripts, the page's colours.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -15,7 +14,7 @@ namespace {
 
 constexpr double kWidth = 640, kHeight = 200;
 constexpr double kLeft = 74, kRight = 12, kTop = 16, kBottom = 24;
-/// As page/src/style.css has them.
+/// The colours of page/src/style.css.
 constexpr std::array<const char*, kMemoryKinds> kColours{
     "#7f868e", "#bcc2c8", "#0072b2", "#56b4e9", "#d55e00", "#cc79a7", "#f0d858", "#e69f00", "#009e73"};
 constexpr const char* kGray = "#808890";
@@ -38,7 +37,7 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-/// One digit behind the point, which is what a screen shows.
+/// One decimal, the precision of a screen.
 std::string spelled(double number) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.1f", number);
@@ -51,7 +50,7 @@ std::string percent(double ratio) {
   return text.data();
 }
 
-/// The area that is drawn in, with its scales.
+/// The drawing area with its scales.
 class Canvas {
  public:
   Canvas(std::string_view label, double from, double to, double top)
@@ -136,7 +135,7 @@ Bytes sum_of(const KindSums& sums) {
   return sum;
 }
 
-/// As many steps as a screen can show, each the fullest of those that it stands for.
+/// As many steps as a screen can show, each the peak of those it represents.
 std::vector<StepId> fullest_steps(const IndexVector<StepId, KindSums>& memory) {
   constexpr std::size_t kMost = 320;
   const std::size_t steps = memory.size(), count = std::min(steps, kMost);

@@ -17,8 +17,7 @@ void append(std::string& into, std::uint64_t number) {
   into += static_cast<char>(number);
 }
 
-/// Looks for what was there before (LZ77): the places that begin with the same four numbers, the newest
-/// first.
+/// Finds repetitions (LZ77): earlier places that begin with the same four numbers, the newest first.
 class Repeats {
  public:
   struct Found {
@@ -26,7 +25,7 @@ class Repeats {
   };
   explicit Repeats(const Unsigned& column) : column_(column), before_(column.size(), kNone) {}
 
-  /// The longest that begins at `place`, if it is worth its two numbers.
+  /// The longest repetition at `place`, if it saves more than its two numbers.
   Found at(std::size_t place) const {
     Found best;
     if (place + kLeast > column_.size()) return best;

@@ -1,5 +1,5 @@
-// Columns of integers and of names as short texts: what a page of 100,000 steps is mostly made of. Layers of
-// a model repeat each other, and so do their columns.
+// Compresses columns of integers and of names to short texts, most of a page of 100,000 steps. Layers of a
+// model repeat each other, and so do their columns.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 namespace remat::report {
 
 /// Integers that must not be negative, as a sequence of numbers in base 128, lowest digits first, the top bit
-/// set on all but the last digit (LEB128); the digits in base64. First how many there are, then by turns: how
-/// many are written out, these, how many repeat what came before, from how far back. What repeats may overlap
-/// what it makes.
+/// set on all but the last digit (LEB128); the digits in base64. First the count, then in turns: the number
+/// of literals, the literals, the number of repeated entries, and how far back they begin. A repetition may
+/// overlap its own output.
 std::string pack(const std::vector<std::int64_t>& column);
 /// The same of any integers: d is written as 2 d, or as -2 d - 1 where it is negative.
 std::string pack_signed(const std::vector<std::int64_t>& column);
 /// The same of the differences between neighbours, the first from 0.
 std::string pack_differences(const std::vector<std::int64_t>& column);
-/// The same where the neighbour of a number is the one before with its context: what a layer reads of another
-/// is as far away as with the layer before. Contexts are small numbers, one for each of the column's.
+/// The same with the difference to the last number of the same context, since layers read at equal distances.
+/// Contexts are small numbers, one for each entry of the column.
 std::string pack_differences(const std::vector<std::int64_t>& column,
                              const std::vector<std::size_t>& contexts);
 std::string base64(std::string_view bytes);
 
-/// Names told apart from the numbers in them: "h.57.attn" is the pattern "h.\1.attn" and 57.
+/// Names split into patterns and numbers: "h.57.attn" is the pattern "h.\1.attn" and 57.
 struct NamePatterns {
   std::vector<std::string> patterns;  ///< distinct, by their first name
   std::vector<std::int64_t> pattern;  ///< of each name

@@ -14,7 +14,7 @@ std::string page_text(const ReportContent& content, const ShownPlans& plans) {
   const std::size_t place = page.find(kPlaceholder);
   REMAT_CHECK(place != std::string_view::npos, page.size());
   std::string text(page.substr(0, place));
-  // Inside a script element only "<" can end it or open a comment; in JSON it stands in texts alone.
+  // Inside a script element only "<" can end it or open a comment; in JSON it occurs only in strings.
   for (char c : json_text(content, plans, true)) {
     if (c == '<') {
       text += "\\u003c";

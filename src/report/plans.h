@@ -1,4 +1,4 @@
-// Plans of a report, checked: what all formats are written from.
+// The checked plans of a report, the input of all formats.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace remat::report {
 
-/// A plan that is known to be the graph's, with what it costs and what is proved about it.
+/// A checked plan of the graph with its cost and bounds.
 struct Shown {
   std::string title;
   const PlanRecord* record = nullptr;
@@ -26,7 +26,7 @@ class ShownPlans {
   /// Throws InputError as `format_report` does.
   explicit ShownPlans(const ReportContent& content);
   const std::vector<Shown>& all() const { return plans_; }
-  /// The one that formats for one plan show. Throws UsageError where there are two or more.
+  /// The plan to show in formats for one plan. Throws UsageError if there are two or more.
   const Shown& only(ReportFormat format) const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kFormats{ReportFormat::kHtml, ReportFormat::kJson,     ReportFormat::kCsv,
                               ReportFormat::kDot,  ReportFormat::kPerfetto, ReportFormat::kMemoryViz};
 
-/// What a record says that is not so; being over its budget is shown, not refused.
+/// The first wrong statement of a record; being over its budget is shown, not refused.
 std::optional<std::string> first_difference(const Graph& graph, PlanRecord record) {
   record.budget.reset();
   record.status.clear();

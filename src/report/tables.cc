@@ -5,7 +5,7 @@
 namespace remat::report {
 namespace {
 
-/// In double quotes where it must be, each of its own doubled.
+/// A CSV field, in double quotes if needed, with inner quotes doubled.
 std::string field(std::string_view text) {
   if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";

@@ -1,4 +1,4 @@
-// The options of a request as one table, which command line, Python and documentation read.
+// The table of a request's options, for the command line, Python and documentation.
 #include "planning/options.h"
 
 #include "remat/error.h"
@@ -17,22 +17,21 @@ const OptionTable<Request>& table() {
                   "fixed: first runs follow the graph's order; free: any valid order")
           .choice("objective", objective, {Objective::kTime, Objective::kPeak},
                   "time: least time within the budget; peak: smallest peak, then least time")
-          .choice(
-              "budget_on", &Request::budget_on, {Measure::kPeak, Measure::kArena, Measure::kReserved},
-              "peak: live bytes are within the budget; arena: what they need with a fixed offset for each "
-              "buffer is; reserved: what the allocator takes from the device is")
+          .choice("budget_on", &Request::budget_on, {Measure::kPeak, Measure::kArena, Measure::kReserved},
+                  "what the budget bounds: peak: live bytes; arena: the same with a fixed offset for each "
+                  "buffer; reserved: bytes that the allocator takes from the device")
           .integer("alignment", &Request::alignment, 1, kMaxCount - 1, "bytes",
-                   "offsets in the arena are multiples of it")
+                   "alignment of offsets in the arena")
           .parsed(
               "allocator", &Request::allocator, [](const std::string& text) { return parse_allocator(text); },
               [](const AllocatorConfig& config) { return to_string(config); },
-              "what PyTorch's caching allocator takes: cuda, cuda-expandable, exact; "
-              "cuda:max_split_size_mb:200 and the like")
-          .choice("executor", &Request::executor,
-                  {Executor::kRemat, Executor::kPartitioner, Executor::kCheckpoint},
-                  "who runs it: remat: any plan; partitioner: that of PyTorch's Inductor, which takes a set "
-                  "of saved "
-                  "results; checkpoint: torch.utils.checkpoint around each numbered module");
+              "simulated allocator of PyTorch: cuda, cuda-expandable or exact, with options as in "
+              "cuda:max_split_size_mb:200")
+          .choice(
+              "executor", &Request::executor,
+              {Executor::kRemat, Executor::kPartitioner, Executor::kCheckpoint},
+              "what runs the plan: remat: any plan; partitioner: PyTorch Inductor's, which takes a set of "
+              "saved results; checkpoint: torch.utils.checkpoint around each numbered module");
   return kTable;
 }
 

@@ -1,4 +1,4 @@
-// A request and its answer: what goes together, then the search that the measure and the executor ask for.
+// Requests: checks which options go together, then calls the planner for the measure and executor.
 #include "remat/request.h"
 
 #include "executors/executor_plan.h"
@@ -69,13 +69,13 @@ Answer answer_on_peak(const Request& request, Limits& limits, PlanStore* store) 
   const Problem& problem = request.problem;
   const std::string& planner = request.planner;
   const PlanOptions& options = request.effort.options;
-  // No store knows plans with copies, and a work limit asks for the same plan whatever came before.
+  // The store holds no plans with copies, and with a work limit plans must not depend on earlier calls.
   const bool may_start = !problem.host && !request.effort.work_limit;
   const bool from_store = store && may_start && find_planner(planner).improves_starts;
   Answer answer;
   answer.result = from_store ? make_plan_from(*store, problem, planner, options, limits)
                              : make_plan(problem, planner, options, limits);
-  answer.takes = answer.result.cost.peak;
+  answer.footprint = answer.result.cost.peak;
   return answer;
 }
 
@@ -84,11 +84,11 @@ Answer answer_of_executor(const Request& request, Limits& limits) {
   Answer answer;
   {
     Limits share(limits, kExecutorShare);
-    answer.executor = executors::best_plan(request.problem, request.executor, options, share);
+    answer.executor_plan = executors::best_plan(request.problem, request.executor, options, share);
   }
-  answer.result = answer.executor->result;
-  answer.takes = answer.result.cost.peak;
-  answer.smallest_known = answer.executor->least_peak;
+  answer.result = answer.executor_plan->result;
+  answer.footprint = answer.result.cost.peak;
+  answer.smallest_known = answer.executor_plan->least_peak;
   Problem full = request.problem;
   if (has_plan(answer.result)) full.starts = std::span(&*answer.result.plan, 1);
   answer.full = make_plan(full, request.planner, options, limits);

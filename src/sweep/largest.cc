@@ -46,7 +46,7 @@ double SizeRow::throughput() const { return real(size) / std::max(1.0, real(dura
 
 namespace {
 
-/// Leaves the search where a graph is needed that nobody has.
+/// Thrown to leave the search when the graph of a size is unknown.
 struct MissingSize {
   std::int64_t size;
 };
@@ -108,7 +108,7 @@ class Search {
         result.status = Status::kInfeasible;
         result.stopped_by = StoppedBy::kProof;
       } else if (options_.planner == "auto" || remat::keep_all_peak(graph) <= budget_) {
-        result = ask(problem, first_planner(problem), limits);
+        result = run_planner(problem, first_planner(problem), limits);
       }
       looked.results.push_back(std::move(result));
     }
@@ -120,8 +120,8 @@ class Search {
     return has_first && options_.planner == "auto" ? "retention" : options_.planner;
   }
 
-  /// Within limits of its own: who has a plan within the gap ends those.
-  PlanResult ask(const Problem& problem, const std::string& planner, Limits& all) {
+  /// Uses nested limits, since a plan within the gap ends them.
+  PlanResult run_planner(const Problem& problem, const std::string& planner, Limits& all) {
     Limits limits(all, 1.0);
     const bool takes_starts = options_.planner == "auto" || find_planner(planner).improves_starts;
     PlanOptions options = options_.plan;
@@ -130,22 +130,22 @@ class Search {
                         : make_plan(problem, planner, options, limits);
   }
 
-  /// As long as the limits last; any plan within the budget will do where only `whether` there is one counts.
-  const SizeRow& look(std::int64_t step, Limits& limits, bool whether) {
+  /// Searches until the limits are reached, or, with `any_plan`, until any plan is within the budget.
+  const SizeRow& examine(std::int64_t step, Limits& limits, bool any_plan) {
     glance(step, limits);
     SizeRow& looked = row(step);
     for (std::size_t i = 0; i < looked.graphs.size(); ++i) {
       if (looked.status() == Status::kInfeasible) break;
       const PlanResult& known = looked.results[i];
-      if (known.status == Status::kOptimal || (whether && has_plan(known))) continue;
+      if (known.status == Status::kOptimal || (any_plan && has_plan(known))) continue;
       Limits share(limits, 1.0 / real(looked.graphs.size() - i));
       const Problem problem{&looked.graphs[i], budget_, options_.order};
-      whether ? decide(problem, looked.results[i], share) : improve(problem, looked.results[i], share);
+      any_plan ? decide(problem, looked.results[i], share) : improve(problem, looked.results[i], share);
     }
     return looked;
   }
 
-  /// Any plan within the budget; where none shows up, the least peak.
+  /// Any plan within the budget; if none is found, the least peak.
   void decide(const Problem& problem, PlanResult& known, Limits& limits) {
     Problem by_peak = problem;
     by_peak.objective = Objective::kPeak;
@@ -154,14 +154,14 @@ class Search {
     first.set_gap(kAnyGap);
     improve(problem, known, first);
     if (!has_peak || has_plan(known) || known.status == Status::kInfeasible || limits.reached()) return;
-    PlanResult found = ask(by_peak, options_.planner, limits);
+    PlanResult found = run_planner(by_peak, options_.planner, limits);
     if (found.status == Status::kOptimal)
       found.status = Status::kFeasible;  // the least peak, not the least time
     take(problem, known, std::move(found));
   }
 
   void improve(const Problem& problem, PlanResult& known, Limits& limits) {
-    take(problem, known, ask(problem, options_.planner, limits));
+    take(problem, known, run_planner(problem, options_.planner, limits));
   }
 
   static void take(const Problem& problem, PlanResult& known, PlanResult found) {
@@ -184,7 +184,7 @@ class Search {
   }
 
   bool look_at_least(Limits& limits) {
-    if (!glance(least_, limits).fits() && !look(least_, limits, true).fits()) {
+    if (!glance(least_, limits).fits() && !examine(least_, limits, true).fits()) {
       if (row(least_).status() == Status::kInfeasible) result_.impossible = row(least_).size;
       return false;
     }
@@ -192,7 +192,7 @@ class Search {
     return true;
   }
 
-  /// By first plans: `lo_` fits, and nothing is known to fit above it.
+  /// By first plans: afterwards `lo_` is the largest step known to fit.
   void bracket(Limits& limits) {
     std::int64_t step = 0;
     std::optional<std::int64_t> over;
@@ -212,8 +212,7 @@ class Search {
     }
   }
 
-  /// The least step above `lo_` that is proved impossible, as if all above it were; `most_ + 1` where none
-  /// is.
+  /// The least step above `lo_` proved impossible, assuming that all above are too; `most_ + 1` if none is.
   std::int64_t least_impossible(Limits& limits) {
     const auto refuted = [&](std::int64_t step) {
       return glance(step, limits).status() == Status::kInfeasible;
@@ -243,13 +242,13 @@ class Search {
       const std::int64_t middle = lo_ + (over - lo_) / 2;
       const int left = 1 + narrow<int>(std::bit_width(narrow<std::uint64_t>(over - lo_ - 1)));
       Limits share(limits, 1.0 / left);
-      (look(middle, share, true).fits() ? lo_ : over) = middle;
+      (examine(middle, share, true).fits() ? lo_ : over) = middle;
     }
-    // What was looked at before the plans of its neighbours were there.
-    while (lo_ < most_ && !limits.reached() && look(lo_ + 1, limits, true).fits()) ++lo_;
+    // Retries the next step, which was tried before its neighbours had plans.
+    while (lo_ < most_ && !limits.reached() && examine(lo_ + 1, limits, true).fits()) ++lo_;
   }
 
-  /// Peaks need not rise with the size everywhere.
+  /// Checks the neighbours, since peaks need not rise with the size everywhere.
   bool neighbour_fits(Limits& limits) {
     for (std::int64_t next = lo_ + 2; next <= std::min(most_, lo_ + 1 + kNeighbours); ++next) {
       try {
@@ -291,7 +290,7 @@ class Search {
     Limits share(limits_, part);
     listed_.insert(step);
     const bool was_looked_at = step > lo_ && rows_.contains(step) && !rows_.at(step).results.empty();
-    if (!was_looked_at) look(step, share, false);
+    if (!was_looked_at) examine(step, share, false);
   }
 
   std::optional<std::int64_t> best() const {
@@ -317,7 +316,7 @@ class Search {
   }
 
   void collect() {
-    if (listed_.empty()) {  // only the ends were asked for, or nothing fits
+    if (listed_.empty()) {  // only the answer was requested, or nothing fits
       for (std::int64_t step : {std::max(lo_, least_), lo_ + 1}) {
         if (rows_.contains(step) && !rows_.at(step).results.empty()) listed_.insert(step);
       }

@@ -23,8 +23,8 @@ class Sweeper {
     learn(keep_all_plan(graph_));
     if (!options_.host) improve_smallest_peak();
     lay_out_budgets();
-    // From large to small budgets, so that each start is a plan that nearly fits; the second pass starts
-    // from what the first one found on both sides.
+    // From large to small budgets, so that each start nearly fits; the second pass starts from the first
+    // pass's plans on both sides.
     const int passes = options_.host ? 1 : 2;
     for (int pass = 0; pass < passes; ++pass) {
       for (std::size_t i = 0; i < result_.points.size() && !limits_.reached(); ++i) {
@@ -84,7 +84,7 @@ class Sweeper {
     result_.points.erase(same.begin(), same.end());
   }
 
-  /// Apart by an amount to speak of: 1 GiB, or the power of two that is at most a quarter of the range.
+  /// Apart by a round amount: 1 GiB, or the largest power of two that is at most a quarter of the range.
   void add_budgets_around(Bytes low, Bytes high) {
     std::int64_t apart = std::int64_t{1} << 30;
     while (apart > 1 && apart > (high - low).count() / 4) apart /= 2;

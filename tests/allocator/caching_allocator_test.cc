@@ -36,7 +36,7 @@ class TestedAllocator {
   CachingAllocator allocator_;
 };
 
-/// What one request of a fresh process takes.
+/// The allocated and reserved bytes after one request of a new allocator.
 void expect_first(std::string_view allocator, std::int64_t size, std::int64_t allocated,
                   std::int64_t reserved) {
   SCOPED_TRACE(std::string(allocator) + " " + std::to_string(size));

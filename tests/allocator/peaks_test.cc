@@ -1,4 +1,4 @@
-// What plans take under the allocator, and plans that are within a budget on it.
+// Plans' allocator peaks, and plans within a budget on reserved memory.
 #include <gtest/gtest.h>
 
 #include "helpers/errors.h"
@@ -19,7 +19,7 @@ AllocatorPeaks peaks(const Graph& graph, const Plan& plan, std::string_view allo
   return simulate_allocator(graph, plan, parse_allocator(allocator), most_steps);
 }
 
-/// With all sizes so many times as large.
+/// The graph with all sizes multiplied by `factor`.
 Graph scaled(Graph graph, std::int64_t factor) {
   for (Bytes& size : graph.bytes) size = Bytes(size.count() * factor);
   for (Bytes& size : graph.workspace) size = Bytes(size.count() * factor);
@@ -98,7 +98,7 @@ TEST(AllocatorPeaks, NeverEndToGrowWhereSegmentsForMediumRequestsAreOversize) {
   EXPECT_EQ(peaks(graph, keep_all_plan(graph), "cuda:max_split_size_mb:21").reserved, Bytes(20 * kMebibyte));
 }
 
-/// A budget that a plan keeps, one that it does not, and one that nothing can keep.
+/// A budget that the plan meets, one that it does not meet, and one that no plan can meet.
 TEST(ReservedPlan, IsWithinItsBudgetOrSaysWhatIsProved) {
   Random random(41);
   int found = 0, infeasible = 0;

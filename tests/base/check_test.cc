@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-/// What a failed check says.
+/// The message of a failed check.
 template <class Call>
 std::string said_by(Call&& call) {
   try {
@@ -53,7 +53,7 @@ TEST(Check, AsksNothingAboveTheLevelOfTheBuild) {
   EXPECT_EQ(heavy, REMAT_CHECKS >= 2 ? 1 : 0);
 }
 
-/// The library that is linked here was built with the checks that this file is built with.
+/// The linked library and this file have the same setting for checks.
 TEST(Check, IsOnInTheLibraryAsItIsInItsTests) {
   const Graph graph = testing::training_chain(2);
   PlanStore store;

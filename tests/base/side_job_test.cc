@@ -1,4 +1,4 @@
-// Work on a thread of its own: waited for, stopped, left behind.
+// Side jobs: waited for, stopped, abandoned.
 #include "base/side_job.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kWhile = std::chrono::milliseconds(1);
 
-/// What both threads see, owned by the work as well.
+/// Shared by both threads; the job owns it too.
 struct Shared {
   std::atomic<bool> told_to_stop = false, may_end = false, ended = false;
 };

@@ -1,4 +1,4 @@
-// A partitioner and a level solver of a user's own; docs/planners/hiremate.md shows this file.
+// A user-defined partitioner and level solver; docs/planners/hiremate.md shows this file.
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"

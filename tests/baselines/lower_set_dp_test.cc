@@ -66,7 +66,7 @@ struct Brute {
       result.insert(rows[static_cast<std::size_t>(v)].begin(), rows[static_cast<std::size_t>(v)].end());
     return result;
   }
-  /// The lowest memory of each recomputation time is what the table keeps; so does this, by trying them all.
+  /// The lowest memory of each recomputation time, as the table keeps it, by brute force.
   void extend(const Nodes& set, const Nodes& cached, std::int64_t time) {
     if (set.size() == graph.size()) {
       least = std::min(least.value_or(time), time);

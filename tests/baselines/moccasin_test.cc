@@ -1,4 +1,4 @@
-// What is special to moccasin: its two forms against brute force, its switches, its limits, its numbers.
+// moccasin: its two forms against brute force, its switches, limits and numbers.
 #include "baselines/moccasin/moccasin.h"
 
 #include <gtest/gtest.h>
@@ -279,7 +279,7 @@ TEST_F(Moccasin, StopsInTimeOnAGraphThatIsTooLargeToSolve) {
   if (!has_shared()) GTEST_SKIP() << "no shared instances at " << testing::shared_dir();
   const Graph graph = load_shared("random_layered_n500");
   const Problem problem{&graph, Bytes(284439 * 8 / 10)};
-  // Processor time of this process: seconds on the wall belong to whoever else runs.
+  // Processor time of this process, which does not depend on other processes.
   const auto processor_seconds = [begin = std::clock()] {
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   };
@@ -306,7 +306,7 @@ TEST_F(Moccasin, StopsInTimeOnAGraphThatIsTooLargeToSolve) {
   EXPECT_EQ(result.stopped_by, StoppedBy::kInterrupted);
 }
 
-// What needs no solver.
+// Parts that need no solver.
 
 TEST(MoccasinShape, KnowsWhatAPlanOutsideTheModelCosts) {
   const Graph chain = testing::training_chain(4, 1, 5);  // base 40

@@ -94,7 +94,7 @@ TEST(PwRemat, MeetsTheoremSevenOnPathsLaddersAndGrids) {
 }
 
 TEST(PwRemat, TakesPolylogarithmicMemoryAndTimeOnChainsAndLadders) {
-  // The theorem's constants are loose; these are what comes out, and what must not be lost.
+  // The theorem's constants are loose; these are the measured values, which must not get worse.
   for (int n : {64, 256, 1024}) {
     const double logs = std::log2(2.0 * n);
     for (const Graph& graph : {testing::training_chain(n), ladder(n)}) {

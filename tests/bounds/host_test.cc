@@ -1,4 +1,4 @@
-// Bounds for plans with copies: below every plan of brute force, and what they say of known cases.
+// Bounds for plans with copies: below every plan found by brute force, and their values in known cases.
 #include "bounds/host.h"
 
 #include <gtest/gtest.h>

@@ -23,14 +23,14 @@ TEST(OverBounds, TheFloorCountsAnOutputInThePlaceOfAnInput) {
                                            {.inputs = {1}, .output_bytes = {4}, .over = {{1, 2}}}};
   EXPECT_EQ(floor_bound(make_graph({}, chain, {})).peak, Bytes(4));
   EXPECT_EQ(floor_bound(make_graph({}, chain, {2})).peak, Bytes(4));
-  // Kept and made again in the end, a is in nobody's way; made only once, it stays.
+  // If a is recomputed at the end it occupies no memory in between; computed once, it stays.
   EXPECT_EQ(best_peak_bound(make_graph({}, chain, {0}), OrderMode::kFixed).peak, Bytes(4));
   std::vector<testing::TestOp> once = chain;
   once[0].recomputable = false;
   EXPECT_EQ(floor_bound(make_graph({}, once, {0})).peak, Bytes(8));
 }
 
-// b writes over u, which d reads too: in 8 bytes both have their place, in 7 u is made again for 5.
+// b writes over u, which d reads too: 8 bytes hold both, with 7 u is recomputed, for 5.
 TEST(OverBounds, AnInputThatIsWantedLaterIsHeldOrMadeAgain) {
   const Graph g = make_graph({},
                              {{.inputs = {}, .output_bytes = {4}, .duration = 5},

@@ -1,4 +1,4 @@
-// --allocator and --budget-on reserved, by the real binary.
+// --allocator and --budget-on reserved, through the real binary.
 #include <gtest/gtest.h>
 
 #include <algorithm>

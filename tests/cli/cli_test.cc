@@ -1,4 +1,4 @@
-// The command line as users meet it: the real binary, its output, its exit codes.
+// The command line, through the real binary: its output and exit codes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// `remat plan --executor` as users meet it.
+// `remat plan --executor`, through the real binary.
 #include <gtest/gtest.h>
 
 #include "cli/run_cli.h"

@@ -1,5 +1,4 @@
-// What goes wrong around the program: full disks, closed pipes, kills, files that change, memory that runs
-// out.
+// Faults of the environment: full disks, closed pipes, signals, changing files, exhausted memory.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -153,7 +152,7 @@ TEST_F(Faults, TerminationAtAnyMomentEndsWithAPlanOrWithoutAFile) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random.between(0, 400)));
     running.signal(SIGTERM);
     const CliRun run = running.wait();
-    // Before the handler stands, the signal does what it always does.
+    // Before the handler is installed, the signal has its default effect.
     if (run.code == 128 + SIGTERM) {
       EXPECT_EQ(files(), (std::vector<std::string>{"graph.json"}));
     } else if (run.code == 0) {
@@ -220,8 +219,8 @@ rlim_t least_kilobytes() {
 
 class OutOfMemory : public Faults, public ::testing::WithParamInterface<const char*> {};
 
-// Planners that hand over to HiGHS or CP-SAT are not among them: where one of these gets no memory, or glibc
-// none for one of their threads, the process is ended from inside.
+// Without planners that call HiGHS or CP-SAT: a failed allocation in these, or in glibc for one of their
+// threads, aborts the process.
 TEST_P(OutOfMemory, IsOneLineAndLeavesNoFile) {
   if (kIsSanitized) GTEST_SKIP() << "a sanitizer needs the address space for itself";
   const rlim_t least = least_kilobytes();

@@ -1,4 +1,4 @@
-// --host of compare, sweep and info, by the real binary.
+// --host of compare, sweep and info, through the real binary.
 #include <gtest/gtest.h>
 
 #include <filesystem>

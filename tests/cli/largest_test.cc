@@ -1,4 +1,4 @@
-// `remat largest` as users meet it.
+// `remat largest`, through the real binary.
 #include <gtest/gtest.h>
 
 #include "cli/run_cli.h"

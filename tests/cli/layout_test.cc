@@ -27,7 +27,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-/// Three buffers of which two live at once, and columns that are nobody's business.
+/// Three buffers of which two live at once, and columns that `layout` ignores.
 constexpr const char* kTable =
     "name,id,lower,upper,size\n"
     "\"a, b\",0,0,2,4\n"

@@ -1,4 +1,4 @@
-// `remat pipeline` as users meet it.
+// `remat pipeline`, through the real binary.
 #include <gtest/gtest.h>
 
 #include <fstream>

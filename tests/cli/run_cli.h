@@ -1,4 +1,4 @@
-// Runs the real binary and keeps what it says.
+// Runs the real binary and captures its output.
 #pragma once
 
 #include <sys/types.h>
@@ -19,12 +19,12 @@ struct CliRun {
   std::string value(const std::string& key) const;
 };
 
-/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` where one is given;
-/// `prepare` is called in the new process, last before it becomes `remat`.
+/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` if given; `prepare` is
+/// called in the child just before exec.
 CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "",
                const std::function<void()>& prepare = {});
 
-/// All that is written to a pseudo-terminal until nobody has its other end open. One read may give a part.
+/// All that is written to a pseudo-terminal until its other end is closed. One read may return a part.
 std::string read_terminal(int terminal);
 
 /// A `remat` that is still running.
@@ -44,7 +44,7 @@ class RunningCli {
   int terminal_ = -1;
 };
 
-/// An empty folder that goes with the test.
+/// An empty folder, deleted at the end of the test.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,4 +1,4 @@
-// What people type: slips, files that are one, `-`, terminals that know little.
+// Typing errors, two arguments that name one file, `-`, terminals with few features.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -215,7 +215,7 @@ TEST_F(CliUsage, CompletionOffersWhatTheParserKnows) {
       "SHELL: 'csh' is none of bash, zsh, fish: did you mean 'zsh'? (see 'remat completion --help')");
 }
 
-/// What bash offers for the last word of a line.
+/// The completions that bash offers for the last word of a line.
 std::string offered(const std::string& script, const std::vector<std::string>& words) {
   std::string line = ". " + script + "; COMP_WORDS=(remat";
   for (const std::string& word : words) line += " '" + word + "'";

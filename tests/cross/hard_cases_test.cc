@@ -1,4 +1,4 @@
-// Legal graphs on which a verdict was wrong, a duration overflowed, or a planner threw: tests/data/cases.
+// Regressions (tests/data/cases): valid graphs that once caused a wrong status, an overflow or an exception.
 #include <gtest/gtest.h>
 
 #include "differential/exact.h"
@@ -34,7 +34,7 @@ exact::Graph exact_copy(const Graph& graph) {
   return copy;
 }
 
-/// The truth about a graph in one order.
+/// The exact results for a graph in one order.
 class Truth {
  public:
   Truth(const Graph& graph, OrderMode order)
@@ -157,7 +157,7 @@ TEST(HardCases, EveryPlannerAnswersTruthfullyOnEveryOne) {
             Limits limits;
             limits.set_work(3'000);
             PlanResult result = make_plan(problem, planner.name, {}, limits);
-            // The least peak says nothing of the least duration at the budget.
+            // The least peak implies nothing about the least duration at the budget.
             if (objective == Objective::kPeak && result.status == Status::kOptimal)
               result.status = Status::kFeasible;
             truth.expect_true(result, budget);

@@ -1,4 +1,4 @@
-// Every planner on graphs of odd shapes that random ones rarely have.
+// Every planner on unusual graphs that random generation rarely produces.
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"

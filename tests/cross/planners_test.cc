@@ -1,4 +1,4 @@
-// Every registered planner on every tiny graph, held against the brute-force oracle.
+// Every registered planner on every tiny graph, compared with the brute-force oracle.
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
@@ -17,8 +17,7 @@ struct Case {
   std::optional<Duration> least_duration;
 };
 
-/// Tiny random graphs of all kinds, each at four budgets from below the least peak to keep-all, in both
-/// orders.
+/// Tiny random graphs, each at four budgets from below the least peak to keep-all, in both orders.
 template <class Visit>
 void each_case(int graphs, std::uint64_t seed, Visit&& visit) {
   Random random(seed);
@@ -56,8 +55,7 @@ PlanResult run(const Problem& problem, std::string_view planner, int threads = 1
   return testing::recorded_plan(problem, planner, {.seed = 7, .threads = threads, .set = {}}, limits);
 }
 
-/// What holds for every answer: a valid plan of what it claims, bounds that nothing beats, proofs that are
-/// true.
+/// Checks every answer: the plan is valid and as claimed, no plan is below the bounds, the proofs are true.
 void expect_truth(const Case& c, const PlanResult& result) {
   const Problem& problem = c.problem;
   ASSERT_LE(result.peak_bound.peak, c.least_peak);

@@ -20,7 +20,7 @@ namespace {
 using exact::Cost;
 using exact::Sum;
 
-/// A graph in one order, with the truth about it.
+/// A graph in one order, with its exact results.
 struct Subject {
   const exact::Graph& tiny;
   const Graph& graph;
@@ -46,7 +46,7 @@ std::vector<int> indices(const Plan& plan) {
   return steps;
 }
 
-/// What is wrong with the plan itself, or nothing.
+/// The error of the plan itself, or nothing.
 std::string wrong_plan(const Subject& subject, const PlanResult& result) {
   const std::vector<int> steps = indices(*result.plan);
   if (const auto broken = exact::broken_rule(subject.tiny, steps, subject.order == OrderMode::kFixed)) {
@@ -200,7 +200,7 @@ class Run {
     return call;
   }
 
-  /// On a step of the trade-off, beside one, or anywhere between its ends.
+  /// At a point of the trade-off curve, next to one, or anywhere between its ends.
   Bytes random_budget(const Subject& subject, Random& random) const {
     const auto steps = static_cast<std::int64_t>(subject.trade_off.size());
     std::int64_t bytes =
@@ -224,7 +224,7 @@ class Run {
       count(tally, result.status);
       note(tally, call, wrong_result(subject, call.problem, result));
     } catch (const UsageError& error) {
-      // Two options may not go together: lower_set_dp refuses all lower sets where there are more than
+      // Options may exclude each other: lower_set_dp refuses all lower sets if there are more than
       // `max_sets`.
       if (call.options.set.size() < 2) note(tally, call, std::string("refused: ") + error.what());
     } catch (const std::exception& error) {

@@ -38,7 +38,7 @@ std::vector<Instance> instances_of(const Graph& graph, const std::vector<int>& s
   return all;
 }
 
-/// What the op's step counts less where it is the last to read the value.
+/// The bytes that the op's step saves if it is the last reader of the value.
 Sum written_over(const Graph& graph, const Op& op, int value) {
   for (const auto& [input, output] : op.over) {
     if (input == value) {
@@ -61,9 +61,9 @@ struct State {
   friend auto operator<=>(const State&, const State&) = default;
 };
 
-/// Every plan is a walk: run an op whose inputs are held, or let go of a value that is held. Walks are
-/// continued by rising peak and, at equal peaks, rising duration, so that the first walk that reaches a state
-/// has the least peak, and a later one is worth continuing only where it is faster.
+/// Every plan is a walk: run an op whose inputs are in memory, or drop a value. Walks are continued by rising
+/// peak and, at equal peaks, rising duration, so that the first walk that reaches a state has the least peak,
+/// and a later one is worth continuing only where it is faster.
 class Walks {
  public:
   Walks(const Graph& graph, bool fixed_order) : graph_(graph), resident_(resident_bytes(graph)) {

@@ -1,5 +1,5 @@
-// The model of docs/model.md once more, written apart from the library: nothing of remat is included here,
-// sums have 128 bits, and the search knows no planner. What disagrees with it is wrong, here or there.
+// An independent implementation of docs/model.md: it includes nothing of remat, sums have 128 bits, and the
+// search knows no planner. A disagreement is a bug on one of the two sides.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Op {
   std::vector<int> inputs, outputs, after;
   std::int64_t duration = 0, workspace = 0;
   bool may_run_again = true;
-  bool is_backward = false;                    ///< a hint for planners; no rule asks it
+  bool is_backward = false;                    ///< a hint for planners; no rule uses it
   int forward_of = -1;                         ///< the same
   std::vector<std::pair<int, int>> over = {};  ///< an input and the output that may be written over it
 };
@@ -34,18 +34,18 @@ struct Cost {
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
-/// What is wrong with step `s` after those before it, or nothing.
+/// The error of step `s` after the steps before it, or nothing.
 std::optional<std::string> broken_step(const Graph& graph, const std::vector<int>& steps, std::size_t s);
 
 /// The first rule that the plan breaks, or nothing.
 std::optional<std::string> broken_rule(const Graph& graph, const std::vector<int>& steps, bool fixed_order);
 
-/// What a valid plan costs, by the definition: every instance with its first and last step. Quadratic.
+/// The cost of a valid plan by definition: every instance with its first and last step. Quadratic.
 Cost cost_of(const Graph& graph, const std::vector<int>& steps);
 
-/// Of all valid plans those that no other beats in both numbers: rising peak, falling duration. The first is
-/// the least peak and the least duration at it, the last runs every op once. For tiny graphs: time
-/// and memory double with each op and each value that an op makes.
+/// The Pareto front of all valid plans: rising peak, falling duration. The first is the least peak and the
+/// least duration at it, the last runs every op once. For tiny graphs: time and memory double with each op
+/// and each value that an op makes.
 std::vector<Cost> trade_off(const Graph& graph, bool fixed_order);
 
 }  // namespace exact

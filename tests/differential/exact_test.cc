@@ -24,7 +24,7 @@ TEST(Exact, TradesPeakForDurationOnAChain) {
 }
 
 TEST(Exact, AgreesWithTheLibrarysOracleAndSimulator) {
-  // Two written apart: where they differ, one of them is wrong.
+  // Two independent implementations: if they differ, one of them is wrong.
   Random random(3);
   int compared = 0;
   for (int round = 0; round < 60; ++round) {

@@ -1,4 +1,4 @@
-// What a planner is told beside the graph and the budget, drawn at random.
+// Random arguments of a planner's call, other than graph and budget.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace remat::differential {
 /// None to two of the planner's options.
 std::map<std::string, std::string> random_options(const PlannerInfo& planner, Random& random);
 
-/// A valid plan that runs ops again for no reason, in the graph's order or in another one.
+/// A valid plan with random recomputations, in the graph's order or in another one.
 Plan random_plan(const exact::Graph& tiny, bool fixed_order, Random& random);
 
 }  // namespace remat::differential

@@ -17,7 +17,7 @@ World random_world(Random& random) {
   return kWorlds[random.below(std::size(kWorlds))];
 }
 
-/// Amounts of one world. `count` of them stay below the limit together.
+/// Amounts of one scale; `count` of them stay below the limit in sum.
 class Amounts {
  public:
   Amounts(Random& random, std::int64_t count)

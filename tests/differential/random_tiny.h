@@ -9,8 +9,8 @@ namespace remat::differential {
 
 /// At most 8 ops that make at most 9 values. Ops have none, one, two or three outputs, workspaces, soft
 /// dependencies; some must not run twice; graph inputs may be kept; phases may name a backward pass. Sizes
-/// and durations each come from one of several worlds: small, all equal, mostly zero, many digits, sums just
-/// below the limit of 2^62.
+/// and durations each come from one of several distributions: small, all equal, mostly zero, many digits,
+/// sums just below the limit of 2^62.
 exact::Graph random_tiny(Random& random);
 
 /// The same graph for the library.

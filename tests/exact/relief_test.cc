@@ -1,4 +1,4 @@
-// Plans relieved at one dearest step after the other.
+// Plans whose peak step is relieved, again and again.
 #include "exact/relief.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kBlocks = 200;
 
-/// Blocks one behind the other, each four bytes below the one before:
+/// Blocks in a chain, each four bytes smaller than the one before:
 ///
 ///     begin --(1000 - 4 i bytes)--> end       beside them, between the two: middle, which needs 1000 bytes
 ///

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kAmple = 100'000'000;
 
-/// What the op may save by writing over the value; nothing where that stays in memory for sure.
+/// The bytes that the op may save by writing over the value; 0 if the value certainly stays in memory.
 Bytes overlap(const Graph& g, OpId at, ValueId v) {
   if (g.kept[v] && !g.recomputable[g.producer[v]]) return Bytes();
   for (const Over& pair : g.over[at]) {
@@ -21,7 +21,7 @@ Bytes overlap(const Graph& g, OpId at, ValueId v) {
   return Bytes();
 }
 
-/// What running `rerun` again costs and holds at the first run of `at` in fixed order.
+/// The cost of running `rerun` again, and the memory it holds at the first run of `at` in fixed order.
 struct Cost {
   Duration extra;
   Bytes held;
@@ -135,7 +135,7 @@ std::optional<Duration> best_with_fetches(const Graph& g, OpId at, Bytes budget,
   std::optional<Duration> best;
   see_reruns(g, at, [&](const IndexVector<OpId, bool>& rerun) {
     const Cost kept = cost_of(g, at, rerun);
-    // What fetching each value alone would save.
+    // The saving of fetching each value alone.
     std::vector<std::pair<Bytes, Duration>> fetchable;
     for (ValueId v : g.values()) {
       const OpId maker = g.producer[v];
@@ -245,7 +245,7 @@ TEST(Retention, ManyAlikeLayersTakeFewCuts) {
   }
 }
 
-// One cut at the last price tells what forty at rising prices did.
+// One cut at the last price gives the result of forty at rising prices.
 TEST(Retention, FewCutsTellThatNothingFits) {
   const Graph g = testing::training_chain(300, 10, 3);
   const OpId at(simulate(g, keep_all_plan(g)).peak_step.index());

@@ -13,7 +13,7 @@
 namespace remat {
 namespace {
 
-/// Of all ways to choose, the cheapest within the room.
+/// By brute force: the cheapest choice that fits into `room`.
 std::optional<Duration> cheapest(const SplitProblem& problem) {
   std::optional<Duration> best;
   std::vector<Bytes> left = problem.room;
@@ -36,7 +36,7 @@ std::optional<Duration> cheapest(const SplitProblem& problem) {
   return best;
 }
 
-/// Blocks one after the other: at the highest step of one those before it hold what they save.
+/// Blocks in sequence: at the highest step of one, the earlier ones hold what they save.
 SplitProblem random_blocks(Random& random) {
   const auto draw = [&](int below) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(below)));

@@ -94,7 +94,7 @@ class RandomStep {
   std::int64_t gradient_ = -1;
 };
 
-/// Of all choices of an executor: the fastest within each budget, the least peak.
+/// By brute force over an executor's choices: the fastest within each budget, and the least peak.
 struct All {
   std::vector<std::pair<Bytes, Duration>> costs;
 

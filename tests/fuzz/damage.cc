@@ -9,7 +9,7 @@
 namespace remat::fuzz {
 namespace {
 
-/// Pieces that matter to a JSON reader more than random bytes do.
+/// Strings that are special to a JSON reader.
 constexpr std::string_view kPieces[] = {"{",
                                         "}",
                                         "[",

@@ -1,4 +1,4 @@
-// Texts to start from, and the damage done to them.
+// Seed texts and random mutations of them.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace remat::fuzz {
 
-/// Small files of every kind that is read: four graphs, two node-link graphs, and last a plan.
+/// Small files of every kind: four graphs, two node-link graphs, and last a plan.
 const std::vector<std::string>& seed_files();
 
-/// One flipped bit, cut, repeated part, odd byte, or a piece that matters to a JSON reader.
+/// One mutation: a flipped bit, a cut, a repeated part, a random byte, or a string special to a JSON reader.
 void damage(std::string& text, Random& random);
 
 }  // namespace remat::fuzz

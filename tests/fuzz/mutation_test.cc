@@ -1,4 +1,4 @@
-// Damaged files: whatever bytes come in, a reader gives a graph that holds together or an InputError.
+// Damaged files: for any bytes, a reader returns a consistent graph or throws an InputError.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

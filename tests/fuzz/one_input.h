@@ -1,4 +1,4 @@
-// What must hold whatever bytes come in. A broken promise is thrown as std::logic_error, which no reader
+// Properties that must hold for any input bytes. A violation is thrown as std::logic_error, which no reader
 // throws; the mutation tests report it, and a fuzzer counts it as a crash.
 #pragma once
 
@@ -6,21 +6,21 @@
 
 namespace remat::fuzz {
 
-/// The graph reader refuses the text with one line, or gives a graph that holds together. True: accepted.
+/// The graph reader refuses the text with one line, or returns a consistent graph. True: accepted.
 bool check_graph_text(std::string_view text);
 
-/// The same for the plan reader, and for checking the plan against a graph it was not made for.
+/// The same for the plan reader, and for checking the plan against another graph.
 bool check_plan_text(std::string_view text);
 
 /// The same for layouts of a fixed plan.
 bool check_layout_text(std::string_view text);
 
-/// The same for tables of buffers, which are laid out and written, too.
+/// The same for tables of buffers, which are also laid out and written.
 bool check_table_text(std::string_view text);
 
 /// Runs the command line in this process: the arguments are the first line, the file "in" what follows it,
-/// the file "in2" what follows a line "---". It ends with one of its exit codes, one line where it fails, and
-/// no part of a file left behind. Only in the fuzz target.
+/// the file "in2" what follows a line "---". It ends with one of its exit codes, one line on failure, and
+/// leaves no partial file. Only in the fuzz target.
 void check_command(std::string_view input);
 
 }  // namespace remat::fuzz

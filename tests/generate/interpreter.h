@@ -1,4 +1,4 @@
-// Runs tensor programs on small tensors of doubles, the plainest way: the meaning of every op.
+// Reference interpreter of tensor programs on small tensors of doubles: defines every op.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ class Interpreter {
   using Values = std::vector<double>;
 
   explicit Interpreter(const Program& program) : p(program), data(program.tensors.size()) {}
-  /// Sets a program input, or what an op's output is to be replaced by (parameters of primitive programs).
+  /// Sets a program input, or replaces an op's output (parameters of primitive programs).
   void set(Tensor t, Values values) { forced_[t] = std::move(values); }
   /// Runs the nodes before `end`.
   void run(std::size_t end);
@@ -37,7 +37,7 @@ bool run_layers(Interpreter& run, Node n);
 bool run_losses(Interpreter& run, Node n);
 bool run_spectral(Interpreter& run, Node n);
 
-/// A number in [0, 1) that depends on its two arguments only: random ops repeat themselves.
+/// A number in [0, 1) that depends only on its two arguments, so that random ops are repeatable.
 double repeatable_random(std::int64_t a, std::int64_t b);
 
 /// Position in `shape` (stretched where it has ones) of element `index` of `whole`.

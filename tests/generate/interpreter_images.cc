@@ -31,8 +31,8 @@ void for_each_tap(const Shape& x, const Shape& w, const Shape& y, const Attribut
   }
 }
 
-/// Gradients of y = conv(image, weight): the outputs of a backward op, the first ones left out if so told.
-/// `source` is the op's own input: the image of a convolution, the small side of its adjoint.
+/// Gradients of y = conv(image, weight): the outputs of a backward op, without the image's if attribute 4 is
+/// set. `source` is the op's own input: the image of a convolution, the small side of its adjoint.
 void run_conv_backward(Interpreter& run, Node n, bool transposed) {
   const Program& p = run.p;
   const Attributes& a = p.nodes[n].attributes;

@@ -9,7 +9,7 @@ using Values = Interpreter::Values;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Which mean and deviation an element is normalised by: its channel's, or its row's.
+/// The index of the mean and deviation that normalise an element: its channel's, or its row's.
 struct Groups {
   const Shape& shape;
   bool by_channel;
@@ -42,7 +42,7 @@ void run_normalise(Interpreter& run, Node n, bool by_channel) {
   }
 }
 
-/// From what the forward op saved alone: gradient, x, gamma, mean, inverse deviation.
+/// Reads only what the forward op saved: gradient, x, gamma, mean, inverse deviation.
 void run_normalise_grad(Interpreter& run, Node n, bool by_channel) {
   const Program& p = run.p;
   const Groups groups{run.in_shape(n, 0), by_channel};

@@ -110,7 +110,7 @@ TEST(TrainingGraph, UpdatesAsSoonAsAGradientIsThereAsPrimitives) {
   const Graph g = training_graph(primitives(model("ffn"), Optimizer::kMomentum));
   for (OpId op : g.ops()) {
     if (g.op_kind[op] != "momentum") continue;
-    // Nothing but other updates between the update and the last backward op that it reads from.
+    // Only other updates lie between an update and the last backward op that it reads from.
     OpId before(op.index() - 1);
     while (g.phase[before] == Phase::kUpdate) before = OpId(before.index() - 1);
     EXPECT_EQ(g.phase[before], Phase::kBackward);
@@ -175,7 +175,7 @@ TEST_P(EveryModel, PairsBackwardOpsWithForwardOps) {
     EXPECT_LT(g.forward_of[op], op);
   }
   EXPECT_GT(backward, g.num_ops() / 2);
-  // Without a pair: sums of the gradients of views of graph inputs.
+  // Ops without a pair: sums of the gradients of views of graph inputs.
   EXPECT_LE(backward - paired, 1u);
 }
 

@@ -69,7 +69,7 @@ TEST(Pairing, IsNotSeenInRandomLayeredGraphs) {
   }
 }
 
-/// The graph as it would be without phases.
+/// The graph without its phases.
 Graph without_phases(const Graph& graph) {
   Graph result = graph;
   for (OpId op : result.ops()) result.phase[op] = Phase::kNone;

@@ -6,7 +6,7 @@
 
 namespace remat::testing {
 
-/// Up to five stages with up to `most_options` ways each to be saved.
+/// Up to five stages, each with up to `most_options` ways to be saved.
 rotor::Chain random_chain(Random& random, int most_options);
 
 }  // namespace remat::testing

@@ -32,7 +32,7 @@ class Oracle {
     }
     if (reruns == most_reruns_) return;
     for (OpId op(0); op < next; ++op) {
-      // Running the op that has just run again is of no use.
+      // Running the same op twice in a row is useless.
       if (!graph_.recomputable[op] || steps_.back() == op) continue;
       steps_.push_back(op);
       extend(next, reruns + 1);
@@ -75,7 +75,7 @@ class Oracle {
     std::stable_sort(plan.copies.begin(), plan.copies.end(),
                      [](const Copy& a, const Copy& b) { return a.issue < b.issue; });
     offer(plan);
-    // Those of one issue in the other sequence.
+    // Copies with the same issue step, in the opposite sequence.
     std::reverse(plan.copies.begin(), plan.copies.end());
     std::stable_sort(plan.copies.begin(), plan.copies.end(),
                      [](const Copy& a, const Copy& b) { return a.issue < b.issue; });

@@ -7,9 +7,9 @@
 
 namespace remat::testing {
 
-/// The least duration of every peak that a plan in fixed order reaches, without what another beats: with up
-/// to `most_reruns` recomputations, up to `most_values` values copied out, each once in after it, all issues
-/// and waits. A copy in is waited for where its value is read first: earlier stalls more, later is invalid.
+/// The Pareto set of peak and duration over plans in fixed order with up to `most_reruns` recomputations and
+/// up to `most_values` values copied out, each copied in once, over all issues and waits. The wait for a copy
+/// in is at the first read of its value: earlier stalls more, later is invalid.
 std::map<Bytes, Duration> best_with_copies(const Graph& graph, const Host& host, int most_reruns,
                                            int most_values);
 

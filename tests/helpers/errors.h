@@ -1,4 +1,4 @@
-// What refused calls say.
+// Messages of refused calls.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace remat::testing {
 
-/// The message of the error of this type that `run` throws, or nothing where it throws none.
+/// The message of the error of this type that `run` throws, or nothing.
 template <class Error>
 std::string error_of(auto&& run) {
   try {

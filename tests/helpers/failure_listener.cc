@@ -1,4 +1,4 @@
-// Prints what a failing test tried last (reproduce.h), once a test.
+// Prints the last input of a failing test (reproduce.h), once per test.
 #include <gtest/gtest.h>
 
 #include <iostream>

@@ -116,7 +116,7 @@ Graph random_graph(Random& random, const RandomShape& shape) {
       if (random.chance(v + 1 == num_values ? 0.6 : 0.12)) outputs.push_back(v);
     }
   }
-  // Numbers of their own: the other graphs, and the rest of this one, are what they would be without.
+  // A separate random sequence, so that the other graphs and the rest of this one do not change.
   Random own(Random(random).next());
   if (own.chance(shape.over)) write_over(ops, first, own);
   if (own.chance(shape.states)) {

@@ -37,7 +37,7 @@ Graph training_chain(int layers, std::int64_t bytes = 1, std::int64_t duration =
 /// Of a generated model, with the durations of an A100's roofline.
 Graph training_step(const std::string& model, const ModelSettings& settings = {});
 
-/// What random graphs may hold.
+/// Features of random graphs.
 struct RandomShape {
   int min_ops = 2;
   int max_ops = 7;
@@ -51,10 +51,10 @@ struct RandomShape {
   double over = 0.33;   ///< chance that outputs may be written over inputs
   double states = 0.2;  ///< chance that some ops draw random numbers
 };
-/// Recorded: printed where the test fails (reproduce.h).
+/// The graph is recorded, and printed if the test fails (reproduce.h).
 Graph random_graph(Random& random, const RandomShape& shape = {});
 
-/// A valid plan in fixed order with random recomputations wherever their inputs have an instance.
+/// A valid plan in fixed order with random recomputations.
 Plan random_plan(const Graph& graph, Random& random, int extra_steps);
 
 /// Bytes at each step of a plan, by the simulator.

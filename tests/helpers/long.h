@@ -4,7 +4,7 @@
 
 namespace remat::testing {
 
-/// Is this `make test-long`, which takes its time? `make test` draws and solves less of the same kinds.
+/// Is this `make test-long`? `make test` runs fewer of the same random cases.
 inline bool is_long() { return std::getenv("REMAT_LONG") != nullptr; }
 
 }  // namespace remat::testing

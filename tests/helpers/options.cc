@@ -8,7 +8,7 @@
 namespace remat::testing {
 namespace {
 
-/// Within [0, span]: both ends are likely, and so is each power of two.
+/// Within [0, span]; both ends and powers of two are more likely.
 std::int64_t random_part(std::int64_t span, Random& random) {
   if (random.chance(0.2)) return random.chance(0.5) ? 0 : span;
   std::int64_t bits = 0;

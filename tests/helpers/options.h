@@ -1,4 +1,4 @@
-// Values of planners' options, drawn from what their tables list.
+// Random values of planners' options, from their tables.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace remat::testing {
 
-/// A value that the option takes, either end of its range among them. Of texts, one that hiremate takes.
+/// A valid value of the option, sometimes an end of its range. Of texts, one that hiremate accepts.
 std::string random_value(const OptionInfo& option, Random& random);
 
 }  // namespace remat::testing

@@ -1,5 +1,4 @@
-// Where tests find what is not theirs: the command line under test, data, and the folder ../shared of a
-// checkout.
+// Paths for tests: the command line under test, test data, and the folder ../shared of a checkout.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +15,7 @@ std::filesystem::path data_dir();
 /// tools of the repository.
 std::filesystem::path tools_dir();
 
-/// ../shared beside the repository; a user's clone has none, and tests that need it are skipped.
+/// The folder ../shared; tests that need it are skipped in a clone without it.
 std::filesystem::path shared_dir();
 /// The file of a shared graph, such as "torch_unet".
 std::filesystem::path shared_graph(const std::string& name);

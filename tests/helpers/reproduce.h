@@ -1,4 +1,4 @@
-// What a failing random test prints: a graph file and a command line that can be pasted.
+// Output of a failing random test: a graph file and a command line to paste.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace remat::testing {
 
-/// One call of `make_plan`, to be met again from a shell.
+/// One call of `make_plan`, to repeat from a shell.
 struct Call {
   Problem problem;
   std::string_view planner;
@@ -18,14 +18,13 @@ struct Call {
   std::optional<std::int64_t> work_limit = {};
 };
 
-/// Shell lines that write the graph and run the call with `remat plan`; plans known before, which the command
-/// line does not take, follow as a comment. Graphs that are too large to be read are left out.
+/// Shell lines that write the graph and run the call with `remat plan`; known plans, which have no option
+/// there, follow as a comment. Graphs that are too large to be read are left out.
 std::string reproduction(const Call& call);
 /// The lines that write the graph alone, for tests that call no planner.
 std::string reproduction(const Graph& graph);
 
-/// What was tried last in this test: printed with its first failure. Graphs of `random_graph` are recorded as
-/// they are made.
+/// Records the current try of a test, printed with its first failure. `random_graph` records its graphs.
 void record(std::string what);
 const std::string& recorded();
 

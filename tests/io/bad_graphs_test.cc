@@ -1,4 +1,4 @@
-// Every kind of bad graph file, with the whole message that it must give.
+// Every kind of invalid graph file, with its full error message.
 #include <gtest/gtest.h>
 
 #include "remat/error.h"

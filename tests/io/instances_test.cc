@@ -1,4 +1,4 @@
-// The numbers of the shared instances, to the byte.
+// Exact sizes of the shared instances.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// remat.layout and tables of buffers: what is written reads back, and what is wrong is named.
+// remat.layout and tables of buffers: written files read back equal, and errors name what is wrong.
 #include <gtest/gtest.h>
 
 #include "helpers/errors.h"

@@ -1,4 +1,4 @@
-// What is written reads back as the same graph, whatever its names are.
+// A written graph reads back equal, with any names.
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"

@@ -1,5 +1,5 @@
-// Agreement with independent verifiers on random plans: the one of this repository, and an older one beside
-// the instances that knows no outputs over inputs.
+// Agreement on random plans with two independent verifiers: this repository's, and an older one, next to the
+// instances, without outputs over inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ bool is_in_sequence(const std::vector<Copy>& copies) {
   return true;
 }
 
-/// As the verifiers take it.
+/// In the verifiers' format.
 std::string words_of(const Host& host) {
   std::array<char, 32> latency{};
   std::snprintf(latency.data(), latency.size(), "0.%09lld", static_cast<long long>(host.latency_ns));

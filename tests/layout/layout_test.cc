@@ -36,7 +36,7 @@ bool found(const LayoutResult& result) {
   return result.status == Status::kOptimal || result.status == Status::kFeasible;
 }
 
-/// What holds for every answer.
+/// Checks every answer.
 void expect_sound(const LayoutProblem& problem, const LayoutResult& result, Bytes least) {
   ASSERT_EQ(fault_of(problem, result.offsets.raw(), result.arena), "");
   ASSERT_GE(result.arena, least);
@@ -61,7 +61,7 @@ TEST(Layout, StartsFromOneThatIsKnown) {
     LayoutProblem problem = random_buffers(random, 30);
     Limits limits;
     const LayoutResult known = make_layout(problem, {.seed = 1}, limits);
-    // First fit alone misses it at times; from it, nothing is left to do.
+    // First fit alone misses it sometimes; started from the optimum, there is nothing left to do.
     LayoutOptions options{.first_fit = false, .ejection = false};
     options.start.assign(known.offsets.raw().begin(), known.offsets.raw().end());
     problem.capacity = known.arena;
@@ -86,7 +86,7 @@ TEST(Layout, StartsFromOneThatIsKnown) {
             "a layout to start from has ");
 }
 
-/// Items that were moved away, or that overlap, find places again where there is room.
+/// Moved or overlapping items are placed again if there is room.
 TEST(Layout, EjectionChainsPutBackWhatIsOut) {
   Random random(24);
   int whole = 0, rounds = 0;

@@ -1,4 +1,4 @@
-// Tiny random layout problems, and the arena that they need by trying everything.
+// Tiny random layout problems, and their smallest arena by brute force.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace remat::testing {
 
-/// 1 to `most` buffers of up to 12 bytes, some of none, in at most eight moments; alignments of 1 to 5.
+/// 1 to `most` buffers of 0 to 12 bytes, in at most eight moments; alignments of 1 to 5.
 LayoutProblem random_buffers(Random& random, int most);
 
 /// The smallest arena of all layouts. Exponential.

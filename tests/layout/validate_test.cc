@@ -1,4 +1,4 @@
-// The validator against a quadratic check, and what it says.
+// The validator against a quadratic check, and its messages.
 #include <gtest/gtest.h>
 
 #include "layout/random_buffers.h"

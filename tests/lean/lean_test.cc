@@ -1,5 +1,5 @@
-// The library as it is built with REMAT_HIGHS=OFF and REMAT_CPSAT=OFF: all but the two files that differ are
-// the objects of the usual build.
+// The library built with REMAT_HIGHS=OFF and REMAT_CPSAT=OFF: the objects of the usual build except the two
+// files that differ.
 #include <gtest/gtest.h>
 
 #include "helpers/errors.h"

@@ -1,4 +1,4 @@
-// Integer programs that go on where a limit ended them.
+// Integer programs that continue after a limit.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -22,7 +22,8 @@ TEST(StepRule, LivesReusesAndExtrasAddUpToTheMemoryOfTheSimulator) {
     const Plan plan = testing::random_plan(g, random, 8);
     IndexVector<StepId, Bytes> memory;
     simulate(g, plan, memory);
-    IndexVector<StepId, Bytes> summed = extra_bytes(g, plan);
+    const IndexVector<StepId, Bytes> extra = extra_bytes(g, plan);
+    IndexVector<StepId, Bytes> summed = extra;
     for (Bytes& bytes : summed) bytes += g.resident;
     for (const InstanceLife& life : instance_lives(g, plan)) {
       for (StepId s = life.first; s < life.end; ++s) summed[s] += g.bytes[life.value];
@@ -37,7 +38,7 @@ TEST(StepRule, LivesReusesAndExtrasAddUpToTheMemoryOfTheSimulator) {
     }
     ASSERT_EQ(summed, memory) << "round " << round;
     for (StepId s : plan.steps.ids()) {
-      const Bytes states = extra_bytes(g, plan)[s] - momentary(g, plan.steps[s]);
+      const Bytes states = extra[s] - momentary(g, plan.steps[s]);
       ASSERT_LE(states, room_for_rerun_states(g));
       held += states > Bytes();
     }

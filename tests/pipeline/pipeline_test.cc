@@ -109,7 +109,7 @@ TEST(PipelineBlocks, HoldParametersGradientsAndMomentsAndNoBatch) {
   EXPECT_EQ(blocks[1].gradients, parameters);
   ASSERT_EQ(blocks[0].data.size(), 1U);
   EXPECT_EQ(graph.value_name[blocks[0].data.front()], "ids");
-  // Without updates nothing tells a batch from a parameter but its name.
+  // Without updates only its name distinguishes a batch from a parameter.
   const Graph plain = gpt(2, Optimizer::kNone);
   EXPECT_TRUE(pipeline::cut_into_blocks(plain, {})[0].data.empty());
   EXPECT_EQ(pipeline::cut_into_blocks(plain, {.data = {"ids"}})[0].data.size(), 1U);
@@ -235,7 +235,7 @@ TEST(Pipeline, SaysWhatIsSimulated) {
   }
   EXPECT_EQ(next, 8);
   EXPECT_EQ(found.plan->stages.front().in_flight, 3);
-  // Nothing beside is faster where the slowest stage counts.
+  // No uniform plan has a faster slowest stage.
   for (const auto& other : {found.uniform_full, found.uniform_same, found.uniform_own}) {
     if (other) {
       EXPECT_GE(other->slowest, found.plan->slowest);

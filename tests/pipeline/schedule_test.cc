@@ -20,8 +20,8 @@ std::vector<Duration> random_durations(Random& random, int count) {
   return all;
 }
 
-/// The definition: every turn begins when the one before on its device and the one that it gets its input
-/// from have ended. Longest paths, by repetition.
+/// By definition: every turn starts when the previous one on its device and the one that makes its input have
+/// ended. Longest paths, by iteration.
 std::int64_t duration_by_definition(const Turns& turns, const std::vector<Duration>& forward,
                                     const std::vector<Duration>& backward) {
   const int devices = static_cast<int>(turns.size()), stages = static_cast<int>(forward.size());
@@ -114,8 +114,7 @@ TEST(Schedule, TakesTheKnownTimeWhereAllStagesAreAlike) {
             Duration(2 * microbatches * 3 + (devices - 1) * 3));
 }
 
-/// All sequences of one device in which each chunk's micro-batches come in order and no more of it are in
-/// flight than `caps` says.
+/// All sequences of one device with each chunk's micro-batches in order and at most `caps` of them in flight.
 std::vector<std::vector<Turn>> all_sequences(int chunks, int microbatches, const std::vector<int>& caps) {
   std::vector<std::vector<Turn>> all;
   std::vector<Turn> now;
@@ -142,7 +141,7 @@ std::vector<std::vector<Turn>> all_sequences(int chunks, int microbatches, const
   return all;
 }
 
-/// The least duration of any sequences with so many in flight.
+/// The least duration of all schedules with at most `most` micro-batches of each virtual stage in flight.
 std::int64_t least_duration(int devices, int chunks, int microbatches, const std::vector<int>& most,
                             const std::vector<Duration>& forward, const std::vector<Duration>& backward) {
   std::vector<std::vector<std::vector<Turn>>> choices;

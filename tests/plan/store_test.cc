@@ -94,19 +94,19 @@ TEST(MakePlanFrom, StartsFromWhatTheStoreKnowsAndTellsItWhatIsFound) {
   const PlanResult found = make_plan_from(store, {&graph, half}, "search", {}, enough);
   ASSERT_TRUE(has_plan(found));
   EXPECT_EQ(store.best(graph, OrderMode::kFixed, half), found.plan);
-  // Next to no work now, and a little more memory: the plan found before comes back, or a better one.
+  // With almost no work and a little more memory, the plan found before is returned, or a better one.
   Limits none;
   none.set_work(1);
   const PlanResult again = make_plan_from(store, {&graph, half + Bytes(1)}, "search", {}, none);
   ASSERT_TRUE(has_plan(again));
   EXPECT_LE(again.cost.duration, found.cost.duration);
-  // For the least peak the plan of the least peak known is the one to start from.
+  // For the least peak, the start is the known plan with the least peak.
   const Problem least{.graph = &graph, .objective = Objective::kPeak};
   EXPECT_LE(make_plan_from(store, least, "search", {}, none).cost.peak, found.cost.peak);
 }
 
 TEST(MakePlan, IsNeverWorseThanAPlanKnownBefore) {
-  // Keeping everything is best and fits, but the planner is asked with a start that is all it could know.
+  // Keep-all is best and fits, but the known plan is a slower one.
   const Graph graph =
       testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
   Plan drop;

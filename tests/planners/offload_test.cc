@@ -230,7 +230,7 @@ TEST(Offload, AScriptComesBackFromTheGraphOfItsFetches) {
     const Plan plan = around.plan_of(script);
     ASSERT_FALSE(validate(around.graph(), plan, OrderMode::kFixed));
     const Script back = without_unread(graph, around.script_of(plan));
-    // What is made again and may be fetched is fetched right away: the same steps and no fewer fetches.
+    // Recomputed values that may be fetched are fetched at once: the same steps and no fewer fetches.
     std::vector<OpId> ops, back_ops;
     for (const Item& item : script) {
       if (item.op) ops.push_back(item.op);

@@ -1,4 +1,4 @@
-// Plans from the moment of the keep-all peak where it is not the only one.
+// Plans made for the moment of the keep-all peak where several moments bind.
 #include "planners/retention/retention.h"
 
 #include <gtest/gtest.h>

@@ -68,7 +68,7 @@ TEST(ArenaPlan, IsTheFastestWhereItSaysSoAndImpossibleOnlyWhereLiveBytesAre) {
   EXPECT_GT(infeasible, 50);
 }
 
-/// Chance fills these graphs' budgets so tightly that layouts lose some percent.
+/// On these random graphs the budgets are so tight that layouts lose some percent.
 TEST(ArenaPlan, TakesFewerLiveBytesWhereTheLayoutLoses) {
   RandomLayeredOptions shape;
   shape.ops = 200;

@@ -1,4 +1,4 @@
-// The tables of planners' options: what they list, what they refuse, and plans with random values.
+// Planners' option tables: their entries, refused values, and plans with random values.
 #include "planning/options.h"
 
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ std::string spell(double number) {
   return text.str();
 }
 
-/// What the option does not take, just outside of its range among it.
+/// Values that the option refuses, among them those just outside its range.
 std::vector<std::string> wrong_values(const OptionInfo& option) {
   std::vector<std::string> wrong{"neither", ""};
   if (const auto* range = std::get_if<IntegerRange>(&option.range)) {
@@ -159,7 +159,7 @@ Graph in_nanoseconds(Graph graph) {
   return graph;
 }
 
-/// Without those that are named after a time.
+/// The counters without times.
 Counters untimed(Counters counters) {
   std::erase_if(counters, [](const auto& counter) {
     return counter.first.ends_with("_ms") || counter.first.ends_with("_milliseconds");
@@ -215,7 +215,7 @@ TEST_P(OptionsOfPlanners, GiveValidPlansAtRandomValues) {
 
 TEST_P(OptionsOfPlanners, AreRefusedOutsideTheirRangesBeforePlanning) {
   const Graph graph = testing::training_chain(4);
-  // No plan fits, and none has to be looked for to say so.
+  // No plan fits, which is known without a search.
   const Problem problem{.graph = &graph, .budget = Bytes(0)};
   const auto refusal = [&](const std::string& name, const std::string& value) {
     Limits limits;

@@ -1,4 +1,4 @@
-// The gate that every plan passes, held against planners that lie.
+// The checks of `plan` on every planner's answer, tested with planners that give false ones.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -38,7 +38,7 @@ PlanResult plan_only(const Plan& plan) {
   return result;
 }
 
-/// What the entry point says of a planner that answers so; empty where it lets the answer pass.
+/// The error of the entry point for a planner with this answer; empty if it is accepted.
 std::string caught(const Problem& problem, const PlanResult& said) {
   try {
     answer(problem, said);
@@ -111,7 +111,7 @@ TEST(Gate, CatchesBudgetsThatAreCalledInfeasibleAndAreNot) {
   PlanResult said = plan_only(kAgain);
   said.status = Status::kInfeasible;
   expect_caught({&graph, Bytes(11)}, said, "within the budget of 11 that was called infeasible");
-  // Shown by a plan known before.
+  // Contradicted by a plan that is already known.
   said.plan.reset();
   const std::vector<Plan> starts{kAgain};
   expect_caught({.graph = &graph, .budget = Bytes(11), .starts = starts}, said, "called infeasible");
@@ -172,7 +172,7 @@ TEST(Gate, TakesAPlanKnownBeforeThatIsBetterAndSaysSo) {
   EXPECT_TRUE(result.known);
   EXPECT_EQ(result.planner, "known");
   EXPECT_TRUE(has_plan(result));
-  // One that is as good as the planner's own is not preferred to it.
+  // An equally good known plan does not replace the planner's own.
   const PlanResult own = answer(problem, plan_only(kAgain));
   EXPECT_FALSE(own.known);
   EXPECT_EQ(own.planner, "liar");
@@ -189,7 +189,7 @@ TEST(Gate, SaysWhichLimitWasReachedWhereThePlannerDoesNot) {
   EXPECT_EQ(make_plan_with({&graph, Bytes(11)}, "slow", run, limits).stopped_by, StoppedBy::kWork);
 }
 
-// By work, so that no clock is in it.
+// Limited by work, so that the result does not depend on a clock.
 PlanResult near_enough(const Problem& problem, std::string_view planner, std::optional<double> share,
                        std::int64_t& work) {
   Limits limits;

@@ -69,7 +69,7 @@ void register_and_replace() {
   EXPECT_EQ(make_plan(problem, "registry_test", other, limits).status, Status::kOptimal);
 }
 
-// In a process of its own: tests of all planners may follow in this one.
+// In a separate process, because tests of all planners may follow in this one.
 TEST(Registry, APlannerThatIsRegisteredIsOneOfAllAndReplacedByItsName) {
   const auto in_child = [] {
     register_and_replace();

@@ -174,7 +174,7 @@ TEST(Report, ColumnsArePackedInBase128AndBase64) {
   EXPECT_EQ(report::pack({}), report::base64(std::string("\0", 1)));
 }
 
-/// The column of a text that `pack` made, as the page reads it.
+/// Decodes a column made by `pack` as the page does.
 std::vector<std::int64_t> unpacked(const std::string& text) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes;

@@ -88,8 +88,7 @@ TEST(Request, SaysWhatDoesNotGoTogetherAsUsersWriteIt) {
   EXPECT_EQ(testing::usage_error([&] { check_request(request); }).find("unknown planner 'best'"), 0U);
 }
 
-/// Every combination of choices is either refused in one line that names an option given, or answered within
-/// its own rules.
+/// Every combination of choices is refused in one line that names a given option, or answered correctly.
 TEST(Request, EveryCombinationIsAnsweredOrRefused) {
   const Graph graph = small_step();
   std::vector<const OptionInfo*> choices;
@@ -123,11 +122,11 @@ TEST(Request, EveryCombinationIsAnsweredOrRefused) {
     const Answer found = answered(request);
     EXPECT_EQ(found.packed.has_value(), request.budget_on == Measure::kArena && found.result.plan);
     EXPECT_EQ(found.peaks.has_value(), request.budget_on == Measure::kReserved && found.result.plan);
-    EXPECT_EQ(found.executor.has_value(), request.executor != Executor::kRemat);
+    EXPECT_EQ(found.executor_plan.has_value(), request.executor != Executor::kRemat);
     EXPECT_EQ(found.full.has_value(), request.executor != Executor::kRemat);
-    EXPECT_EQ(has_plan(found.result), found.result.plan && found.takes <= request.problem.budget);
+    EXPECT_EQ(has_plan(found.result), found.result.plan && found.footprint <= request.problem.budget);
     if (found.result.plan) {
-      EXPECT_GE(found.takes, found.result.cost.peak);
+      EXPECT_GE(found.footprint, found.result.cost.peak);
     }
   };
   each(request_for(graph, 95), 0);
@@ -150,7 +149,7 @@ TEST(Request, TheCallsBeforeItAnswerTheSame) {
       limited([&](Limits& limits) { return make_arena_plan(request.problem, "auto", {}, 64, limits); });
   const Answer packed = answered(request);
   EXPECT_EQ(packed.result.plan, arena.result.plan);
-  EXPECT_EQ(packed.takes, arena.arena());
+  EXPECT_EQ(packed.footprint, arena.arena());
   request.budget_on = Measure::kReserved;
   const ReservedPlan reserved =
       limited([&](Limits& limits) { return make_reserved_plan(request.problem, "auto", {}, {}, limits); });

@@ -102,8 +102,7 @@ TEST(Largest, TableRisesAndHasTheBestThroughput) {
   EXPECT_EQ(found.rows.back().size, *found.largest + 1);
 }
 
-// Where the next size is proved impossible: what only a long search finds depends on how long each size is
-// looked at.
+// Cases with a proof that the next size is impossible; other results depend on the time spent on each size.
 TEST(Largest, IsTheSameFromAnyGuess) {
   const Bytes budget(2 << 20);
   const LargestResult found = largest_with_work(gpt_steps, budget, {.rows = 0});

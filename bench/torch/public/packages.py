@@ -1,4 +1,4 @@
-"""Models of public packages: which there are, drawn by a seed, and how each is built."""
+"""Models of public packages: a list, drawn by a seed, and how to build each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# A model of more parameters costs minutes and shows nothing that a small one does not.
+# Larger models take minutes and show nothing that a small one does not.
 LARGEST = 12_000_000
 SEED = 40
 
@@ -30,11 +30,11 @@ class Subject:
 
 
 class UnusableError(Exception):
-    """The model is no subject: too large, or nothing of its outputs has a gradient."""
+    """The model cannot be used: too large, or none of its outputs has a gradient."""
 
 
 def scalar(outputs: Any) -> torch.Tensor:
-    """The loss of a model that has one, or a number made of all outputs that have gradients."""
+    """The loss of a model that has one, or a scalar made of all outputs with gradients."""
     own = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
     if isinstance(own, torch.Tensor) and own.requires_grad:
         return own.mean()
@@ -65,8 +65,8 @@ def tensors(outputs: Any) -> Iterator[torch.Tensor]:
 
 # ------------------------------------------------------------------ packages whose libraries may not load
 def prepare_imports() -> None:
-    """torchvision and torchaudio as pip serves them may be for another build of PyTorch: then they do without
-    their libraries, but for the ops that models need.
+    """pip's torchvision and torchaudio may be for another build of PyTorch: then imports them without their
+    libraries, and adds the ops that models need.
     """
     without = ModuleType("torchaudio._extension")
     vars(without).update(_IS_TORCHAUDIO_EXT_AVAILABLE=False, fail_if_no_align=lambda function: function)
@@ -147,7 +147,7 @@ def _timm(rng: random.Random) -> Iterator[str]:
 
 
 def _count(build: Callable[[], nn.Module]) -> int:
-    """Parameters of a model that is not made; many where it cannot be told."""
+    """Number of parameters, without making the model; a large number if unknown."""
     try:
         with torch.device("meta"):
             return sum(p.numel() for p in build().parameters())
@@ -247,7 +247,7 @@ def packages() -> dict[str, Package]:
 
 
 def draw(package: Package, seed: int, say: Callable[[str], None]) -> list[str]:
-    """Names of models that eager mode trains, of those in the order that the seed draws."""
+    """Names of models that train in eager mode, in the order drawn by the seed."""
     found: list[str] = []
     for name in package.names(random.Random(seed)):
         if len(found) == package.take:

@@ -1,4 +1,4 @@
-"""Models of transformers in tiny: configurations with small numbers, and inputs made from signatures."""
+"""Tiny models of transformers: configurations with small numbers, and inputs made from signatures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# What a number of a configuration becomes, by a part of its name; the first that fits.
+# New values of a configuration's numbers, by part of the name; the first match counts.
 _NUMBERS = (
     (("vocab_size", "num_embeddings", "n_vocab", "n_words"), 384),
     (("num_key_value_heads", "num_kv_heads", "kv_heads", "n_group", "topk_group", "n_groups"), 2),
@@ -31,13 +31,13 @@ _NUMBERS = (
     (("max_source_positions",), 48),
     (("num_queries", "num_query_tokens", "num_latents"), 16),
 )
-# Token ids beyond the small vocabulary, and what a task asks for.
+# Token ids beyond the small vocabulary, and needs of tasks.
 _VOCABULARY = 384
 _LENGTH = 64
 
 
 class NoInputsError(Exception):
-    """Nothing here knows what an argument of the model is."""
+    """An argument of the model is unknown here."""
 
 
 def tasks() -> dict[str, list[tuple[str, str]]]:
@@ -56,7 +56,7 @@ def tasks() -> dict[str, list[tuple[str, str]]]:
 def tiny(kind: str, class_name: str, seed: int) -> tuple[nn.Module, dict[str, Any]]:
     """A model of a type, with inputs.
 
-    Raises whatever transformers raises where its configuration makes no sense in tiny.
+    Raises errors of transformers if the tiny configuration is invalid.
     """
     import transformers
 
@@ -71,7 +71,7 @@ def tiny(kind: str, class_name: str, seed: int) -> tuple[nn.Module, dict[str, An
 
 
 def _with_image_tokens(model: nn.Module, config: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Models of images and text want as many tokens for images as they make of them, and say how many."""
+    """Models of images and text need as many image tokens as they make, and tell how many."""
     token = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
     if token is None or "input_ids" not in inputs or "pixel_values" not in inputs:
         return inputs
@@ -135,7 +135,7 @@ def _set(config: Any, name: str, value: Any) -> None:
     try:
         setattr(config, name, value)
     except Exception:
-        return  # what follows from others
+        return  # derived from others
 
 
 def _inputs(model: Any, config: Any, seed: int) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _labels(
 
 
 def drawn(seed: int) -> list[tuple[str, str, str]]:
-    """All (task, type, class) in an order that a seed draws: tasks take turns, and no type comes twice."""
+    """All (task, type, class) in an order drawn by a seed: tasks alternate, and no type repeats."""
     rng = random.Random(seed)
     of_task = tasks()
     for pairs in of_task.values():

@@ -1,4 +1,4 @@
-"""One model of a public package: the default `fit` beside eager mode, in a process of its own.
+"""One model of a public package: compares the default `fit` with eager mode, in a separate process.
 
 python worker.py PACKAGE NAME ACCUMULATES(0|1)    prints a row as JSON
 python worker.py --draw PACKAGE SEED              prints names as JSON
@@ -29,14 +29,14 @@ SHARE = 0.6
 
 
 class Side:
-    """A model in eager mode or fitted, with inputs of its own; its steps and what they leave."""
+    """A model in eager mode or fitted, with its own inputs; its steps and their results."""
 
     def __init__(self, subject: packages.Subject, adds: bool, run: Callable[..., Any] | None = None) -> None:
         self.subject, self.adds = subject, adds
         self.run = subject.model if run is None else run
         self.left: list[dict[str, torch.Tensor]] = []
         self.peaks: list[int] = []
-        # Of processor time for a step.
+        # CPU seconds of a step.
         self.seconds = 0.0
 
     def step(self) -> torch.Tensor:
@@ -48,7 +48,7 @@ class Side:
         return loss.detach()
 
     def steps(self) -> None:
-        """Measured; parameters move after the second."""
+        """Runs and measures the steps; parameters change after the second."""
         start = time.process_time()
         for number in range(STEPS):
             seed(number)
@@ -67,7 +67,7 @@ class Side:
         self.seconds = (time.process_time() - start) / STEPS
 
     def adding_peak(self) -> int:
-        """Of a step that adds to the gradients that are there: `fit` plans for such steps too."""
+        """The peak of a step that adds to existing gradients: `fit` plans for such steps too."""
         resident = [self.subject.model, *packages.tensors(self.subject.inputs)]
         seed(STEPS)
         return remat.torch.measure_peak(self.step, resident=resident)
@@ -102,7 +102,7 @@ def seed(number: int) -> None:
 
 
 class Words(logging.Handler):
-    """What remat says."""
+    """Collects remat's messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def compared(package: packages.Package, name: str, adds: bool) -> Row:
 
 
 def _tried(package: packages.Package, name: str, eager: Side, peak: int) -> Row:
-    """At the share of eager mode's peak, or the least budget that the error names."""
+    """Fits at the share of eager mode's peak, or at the least budget that the error names."""
     row: Row = {"budget": int(SHARE * peak), "least": False, "fit_s": 0.0}
     for _ in range(3):
         try:
@@ -193,7 +193,7 @@ def _trained(package: packages.Package, name: str, eager: Side, row: Row) -> Row
 
 
 def stage(name: str) -> None:
-    """What begins, for who waits in vain."""
+    """Prints the current stage, for timeouts."""
     print(name, flush=True)
 
 

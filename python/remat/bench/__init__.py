@@ -1,6 +1,6 @@
-"""The tables and figures of four papers, measured again: ``remat bench SUITE`` (docs/benchmarking.md).
+"""Reproduces the tables and figures of four papers: ``remat bench SUITE`` (docs/benchmarking.md).
 
-``lab`` runs planners in processes of their own and keeps every result in a file, so that a suite that was
-stopped goes on where it was. ``suites`` says what each paper measured; ``report`` writes Markdown, ``plots``
-figures. Nothing here plans: a suite knows planners by name only, and new ones appear by themselves.
+``lab`` runs planners in separate processes and stores every result in a file, so that an interrupted suite
+continues. ``suites`` holds the experiments of each paper; ``report`` writes Markdown, ``plots`` figures.
+Suites name planners, and new ones are included automatically.
 """

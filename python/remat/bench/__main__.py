@@ -37,7 +37,7 @@ Written by `remat bench`; do not edit. Each page measures the tables and figures
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends wrong usage with one line and the code of all other subcommands."""
+    """Reports wrong usage in one line, with the exit code of all other subcommands."""
 
     def error(self, message: str) -> NoReturn:
         print(f"remat: {message} (see 'remat bench --help')", file=sys.stderr)
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def is_instance(path: Path, folder: Path) -> bool:
-    """Whether the file is one that a suite may read as a graph."""
+    """True if a suite may read the file as a graph."""
     return path.suffix == ".json" and path.resolve().is_relative_to(folder.resolve())
 
 
@@ -87,12 +87,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def say(text: str) -> None:
-    """Progress: a line on standard error."""
+    """Prints progress: a line on standard error."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 def tell(text: str) -> None:
-    """A result, on standard output; on a terminal in lines that fit its width."""
+    """Prints a result on standard output, wrapped to the width of a terminal."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         text = textwrap.fill(
@@ -128,8 +128,8 @@ def run_suite(name: str, lab: Lab, draw: bool) -> Section:
 
 
 def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[float], draw: bool) -> None:
-    """A page that says what the tables mean; in a folder beside it, named as it is, a page for each suite
-    and its figures as SVG.
+    """Writes a page that explains the tables, and a folder of the same name with a page for each suite and
+    its figures as SVG.
     """
     folder = path.parent / path.stem
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[flo
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 done, 1 failure, 64 wrong usage, 130 interrupted (the next call goes on)."""
+    """Exit code: 0 done, 1 failure, 64 wrong usage, 130 interrupted (the next call continues)."""
     try:
         with interrupts.kept():
             return measure(parse(arguments))
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(chosen: argparse.Namespace) -> int:
-    """All that is asked for, one suite after the other."""
+    """Runs all requested suites, one after the other."""
     names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
     if chosen.again:
         forget(chosen.out, names, chosen.again)

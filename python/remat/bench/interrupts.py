@@ -1,4 +1,5 @@
-"""Ctrl-C that is never lost: Python drops what a handler raises inside imports, callbacks and finalizers."""
+"""Handles Ctrl-C without losing it: Python drops exceptions of handlers inside imports, callbacks and
+finalizers."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ def _remember(*_: object) -> None:
 
 
 def raise_if_seen() -> None:
-    """Raises KeyboardInterrupt where Ctrl-C came since `kept` began, also where it was dropped on its way."""
+    """Raises KeyboardInterrupt if Ctrl-C was pressed since `kept` began, even if Python dropped the
+    exception."""
     if _seen:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Blocks Ctrl-C, which then comes at the end: around imports that an exception would leave half done."""
+    """Delays Ctrl-C to the end of the block: for imports that an exception would leave half done."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -34,7 +36,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Remembers Ctrl-C. `remat bench` blocks it while Python starts: what came meanwhile is raised here."""
+    """Remembers Ctrl-C. `remat bench` blocks it while Python starts; an earlier one is raised here."""
     global _seen
     _seen = False
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as a shell does for its background jobs

@@ -1,4 +1,4 @@
-"""Graphs and runs: made once, kept in files, measured in processes of their own."""
+"""Graphs and runs: made once, stored in files, measured in separate processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import remat
 from remat.bench import interrupts
 
 AUTO_SECONDS = 1.0
-# What a paper does not have is switched off, lest a published planner shows what Remat's search found for it.
+# Features that a paper lacks are off, so that published planners do not profit from Remat's search.
 AS_PUBLISHED: dict[str, dict[str, str]] = {
     "checkmate_milp": {"warm_start": "none"},
     "hiremate": {"search": "off"},
@@ -25,17 +25,17 @@ WORK_PER_SECOND = 10_000_000  # docs/benchmarking.md: somewhat less than a secon
 
 
 class BenchError(Exception):
-    """What stops the command, in one line."""
+    """An error that stops the command, in one line."""
 
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """A row's graph: how it is generated, and which files would be the real one.
+    """The graph of a row: how to generate it, and which files hold the published one.
 
     Attributes:
         name: as the tables name it.
         arguments: of ``remat generate``.
-        real: stems with which the file of a published instance begins.
+        real: prefixes of the file name of a published instance.
     """
 
     name: str
@@ -45,7 +45,7 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph that is there. Bytes and durations are integers, `edges` counts pairs of ops."""
+    """A loaded graph. Bytes and durations are integers, `edges` counts pairs of ops."""
 
     name: str
     path: str
@@ -59,13 +59,13 @@ class Graph:
     resident: int
 
     def share(self, percent: float) -> int:
-        """That many percent of the keep-all peak, in bytes."""
+        """A percentage of the keep-all peak, in bytes."""
         return int(self.keep_all_peak * percent / 100)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One planner on one graph: what was asked and what came out. Overhead is a ratio."""
+    """One planner on one graph: arguments and results. Overhead is a ratio."""
 
     graph: str
     planner: str
@@ -87,19 +87,19 @@ class Run:
 
     @property
     def time_to_best(self) -> float:
-        """Seconds until the best plan within the budget was there."""
+        """Seconds until the best plan within the budget was found."""
         return self.curve[-1][0] if self.curve else self.seconds
 
 
 def published_planners() -> list[str]:
-    """Registered planners that a paper describes, less the trivial one and the one that needs a host."""
+    """Registered planners from papers, without the trivial one and the one that needs a host."""
     own = ("Remat", "practice")
     left_out = ("keep_all", "pofo")
     return [p.name for p in remat.planners() if not p.source.startswith(own) and p.name not in left_out]
 
 
 class Lab:
-    """Makes graphs and runs planners; what was done before is read from `folder`.
+    """Makes graphs and runs planners; reads earlier results from `folder`.
 
     Args:
         folder: results, one file a run, and graphs.
@@ -107,7 +107,7 @@ class Lab:
         limit: seconds for each published planner; None: what the suite suggests.
         work: limits of `auto` in work units, for busy machines.
         say: prints progress.
-        planners: a file that registers planners of a user's own, or None.
+        planners: a file that registers a user's planners, or None.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Lab:
         self.spent, self.spent_limits, self.runs = 0.0, 0.0, []
 
     def graph(self, spec: GraphSpec) -> Graph:
-        """The published instance where it was given, the generated look-alike elsewhere."""
+        """The published instance if given, else a similar generated graph."""
         if spec.name not in self.graphs:
             self.graphs[spec.name] = self._load(spec)
         return self.graphs[spec.name]
@@ -158,7 +158,7 @@ class Lab:
         seed: int = 0,
         host: str | None = None,
     ) -> Run:
-        """Runs a planner, or reads what an earlier run with the same words found.
+        """Runs a planner, or reads the result of an earlier run with the same arguments.
 
         Without `options` a published planner runs as published.
         """
@@ -176,7 +176,7 @@ class Lab:
             "seed": seed,
             "work": int(seconds * WORK_PER_SECOND) if self.work and planner == "auto" else None,
         }
-        if host is not None:  # results of before there were hosts keep their names
+        if host is not None:  # keeps the names of results without a host
             asked["host"] = host
         digest = hashlib.sha256(json.dumps([asked, graph.origin], sort_keys=True).encode()).hexdigest()[:10]
         path = self.folder / self.suite / f"{graph.name}-{planner}-{digest}.json"
@@ -203,7 +203,7 @@ class Lab:
     def _execute(self, run: dict[str, Any], seconds: float) -> dict[str, Any]:
         interrupts.raise_if_seen()
         begun = time.monotonic()
-        grace = 20 * seconds + 60  # loading, and planners that overlook their limit
+        grace = 20 * seconds + 60  # for loading, and for planners that overrun their limit
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "remat.bench.worker"],
@@ -266,7 +266,7 @@ class Lab:
 
 
 class Rehearsal(Lab):
-    """Counts the runs of a suite without making any."""
+    """Counts the runs of a suite without running any."""
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab.folder, lab.instances, lab.asked_limit)
@@ -278,7 +278,7 @@ class Rehearsal(Lab):
     def plan(self, graph: Graph, planner: str, budget: int | None = None, **asked: Any) -> Run:
         limit = asked.get("limit") or (AUTO_SECONDS if planner == "auto" else self.limit)
         self.limits.append(limit)
-        # A plan that fits, at a peak of its own: suites then ask for all that they may ask for.
+        # A plan that fits, with a distinct peak, so that suites request all runs that they may need.
         peak = 1_000_000 - len(self.limits)
         return Run(
             *(graph.name, planner, budget, limit, "feasible"),
@@ -291,7 +291,7 @@ class Rehearsal(Lab):
 
 
 def command_line(*arguments: str) -> str:
-    """Standard output of the command line that belongs to this package."""
+    """Standard output of this package's command line."""
     program = Path(remat.__file__).parent / "bin" / "remat"
     done = subprocess.run([str(program), *arguments], capture_output=True, text=True)
     if done.returncode != 0:
@@ -300,12 +300,12 @@ def command_line(*arguments: str) -> str:
 
 
 def edges_between_ops(path: Path) -> int:
-    """Pairs of ops, the second of which reads something that the first makes."""
+    """Number of pairs of ops in which the second reads an output of the first."""
     graph = remat.load_graph(path).to_dict()
     maker = {value: index for index, op in enumerate(graph["ops"]) for value in op["outputs"]}
     return sum(len({maker[v] for v in op["inputs"] if v in maker}) for op in graph["ops"])
 
 
 def facts_of(graphs: list[Graph]) -> list[dict[str, Any]]:
-    """Graphs as JSON objects, without where they lie."""
+    """Graphs as JSON objects, without their paths."""
     return [{name: value for name, value in asdict(graph).items() if name != "path"} for graph in graphs]

@@ -1,4 +1,4 @@
-"""One look for all pictures: colours as the page of reports has them (page/src/style.css, in the light), and
+"""The common style of all figures: the colours of the report page (page/src/style.css, light mode) and
 settings for matplotlib.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 TEXT, TEXT_2, EDGE, GRID = "#16191d", "#565d66", "#d8dce1", "#e8ebee"
 BUDGET, CURVE, BOUND, BOUND_EDGE = "#b3261e", "#0b6e4f", "#d9dde2", "#9aa2ab"
-# By what memory is for, as reports call it; the areas of a chart from the bottom up.
+# By kind of memory, as in reports; the areas of a chart from the bottom up.
 KINDS = {
     "parameters": "#7f868e",
     "inputs": "#bcc2c8",
@@ -21,7 +21,7 @@ KINDS = {
 
 
 def settings(salt: str) -> dict[str, object]:
-    """For `matplotlib.rc_context`. The same salt and numbers give the same file."""
+    """For `matplotlib.rc_context`. Deterministic: equal numbers give equal files."""
     return {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",

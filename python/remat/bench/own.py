@@ -1,4 +1,4 @@
-"""Planners of a user's own in `remat bench`: a Python file that calls `remat.register_planner`."""
+"""Users' planners in `remat bench`: a Python file that calls `remat.register_planner`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remat.registering import registered
 
 
 def register_planners(path: Path) -> list[str]:
-    """Runs the file and returns the names that it registered. Raises RematError where it fails, or registers
+    """Runs the file and returns the names that it registered. Raises RematError if it fails, or registers
     none."""
     before = registered()
     try:

@@ -1,6 +1,6 @@
 """Figures by matplotlib, as PNG and SVG. The only file that imports it.
 
-python -m remat.bench.plots DATA FOLDER draws the figures of a file that `remat bench --report` wrote again.
+python -m remat.bench.plots DATA FOLDER redraws the figures of a file that `remat bench --report` wrote.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MISSING = "no figures: matplotlib is not installed (pip install 'remat[bench]')"
 
 
 class Style(NamedTuple):
-    """How a planner looks in every figure."""
+    """The style of a planner in all figures."""
 
     color: str
     marker: str
     line: str | tuple[int, tuple[int, ...]]
 
 
-# Colours of Okabe and Ito, which colour-blind readers tell apart too; and gray.
+# The colour-blind safe palette of Okabe and Ito, and gray.
 ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GRAY = (
     "#E69F00",
     "#56B4E9",
@@ -52,13 +52,13 @@ STYLES = {
     "lower_set_dp": Style(BLUE, "<", DASH_DOT),
     "dtr": Style(PURPLE, "d", DOTS),
     "rockmate": Style(BLUE, "d", DASH_DOT),
-    # As the papers call them.
+    # Names in the papers.
     "NoRemat": Style(GRAY, "_", DOTS),
     "GreedyRemat": Style(ORANGE, "v", DASH_DOT),
     "TWRemat": Style(SKY, "s", DASH_DOT),
     "TWRemat(k)": Style(RED, "s", DOTS),
 }
-# For curves that are no planners: the values of an option.
+# For curves that are not planners but values of an option.
 _OTHERS = [
     Style(BLUE, "o", "-"),
     Style(ORANGE, "s", DASHES),
@@ -70,7 +70,7 @@ _OTHERS = [
 
 
 def available() -> bool:
-    """Whether matplotlib is there."""
+    """True if matplotlib is installed."""
     try:
         with interrupts.held():
             import matplotlib
@@ -81,14 +81,14 @@ def available() -> bool:
 
 
 def styles_of(figure: Figure) -> dict[str, Style]:
-    """By name of a curve: that of its planner, in every figure the same; else one of the others in turn."""
+    """Styles by curve: the fixed style of its planner, else the next unused one."""
     names = dict.fromkeys(curve.name for panel in figure.panels for curve in panel.curves)
     others = iter(_OTHERS * len(names))
     return {name: STYLES.get(name.partition(",")[0]) or next(others) for name in names}
 
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
-    """Writes FOLDER/NAME.png and FOLDER/NAME.svg, the same bytes for the same numbers."""
+    """Writes FOLDER/NAME.png and FOLDER/NAME.svg, deterministically."""
     with interrupts.held():
         import matplotlib
         from matplotlib import pyplot
@@ -130,7 +130,7 @@ def draw_panel(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
         ax.set_yscale("log")
     else:
         top = max((value for curve in shown for value in curve.y), default=1.0) or 1.0
-        # From 0 on, with room for markers on the axis, and above for what is missed.
+        # From 0, with room for markers on the axis, and above for missed budgets.
         ax.set_ylim(-0.04 * top, 1.16 * top if any(c.missed for c in panel.curves) else 1.06 * top)
     _mark_missed(panel, ax, styles)
     if shown:
@@ -138,7 +138,7 @@ def draw_panel(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
 
 
 def _draw_curve(ax: Any, curve: Curve, style: Style, under: int) -> None:
-    """Curves that others lie on are wider and have larger markers, so that both are seen."""
+    """Curves below others are wider with larger markers, so that both are visible."""
     ax.plot(
         curve.x,
         curve.y,
@@ -155,7 +155,8 @@ def _draw_curve(ax: Any, curve: Curve, style: Style, under: int) -> None:
 
 
 def _mark_missed(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
-    """A cross at the upper edge where a planner has no plan within the budget, and whose they are."""
+    """Draws a cross at the upper edge where a planner has no plan within the budget, with the planners'
+    names."""
     missed = [curve for curve in panel.curves if curve.missed]
     for rank, curve in enumerate(missed):
         ax.plot(

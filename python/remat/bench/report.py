@@ -15,7 +15,7 @@ from remat.bench.lab import Graph, Lab, Run, facts_of
 
 @dataclass
 class Curve:
-    """Points of one line of a figure; missed: where on the x axis there is no plan within the budget."""
+    """Points of one line of a figure. missed: x positions without a plan within the budget."""
 
     name: str
     x: list[float]
@@ -57,7 +57,7 @@ class Table:
 
 @dataclass
 class Section:
-    """What a suite has to say."""
+    """The report of a suite."""
 
     suite: str
     title: str
@@ -78,7 +78,7 @@ def figures_to_json(figures: Sequence[Figure]) -> str:
 
 
 def figures_from_json(text: str) -> list[Figure]:
-    """What `figures_to_json` wrote."""
+    """Reads the output of `figures_to_json`."""
     return [
         Figure(
             figure["name"],
@@ -111,7 +111,7 @@ def times(overhead: float | None) -> str:
 
 
 def cell(run: Run) -> str:
-    """An overhead in percent, or in a word why there is none."""
+    """An overhead in percent, or the reason in one word."""
     if run.fits:
         return percent(run.overhead)
     if run.status == "infeasible":
@@ -136,7 +136,7 @@ def beaten_by(auto: Run, others: Sequence[Run]) -> list[Run]:
 
 
 class Comparison:
-    """Planners beside `auto` at equal budgets, and the count of where `auto` is behind."""
+    """Compares planners with `auto` at equal budgets, and counts where `auto` is behind."""
 
     def __init__(self, title: str, planners: Sequence[str], published: str = "") -> None:
         self.planners, self.published = list(planners), published
@@ -156,10 +156,10 @@ class Comparison:
     def add(
         self, graph: Graph, budget: int, runs: list[Run], auto: Run, label: str = "", published: str = ""
     ) -> None:
-        """Adds a row of runs that were made before."""
+        """Adds a row of existing runs."""
         share = label or f"{100 * budget / graph.keep_all_peak:.1f}"
         better = beaten_by(auto, runs)
-        # Digits enough to tell them apart.
+        # Enough digits to distinguish them.
         behind = ", ".join(f"{run.planner} {100 * (run.overhead or 0):.4f}" for run in better)
         if better and auto.fits:
             behind += f" (auto {100 * (auto.overhead or 0):.4f})"
@@ -179,7 +179,7 @@ class Comparison:
 
 
 def graph_table(graphs: Sequence[Graph]) -> Table:
-    """Which graphs were measured, and where they come from."""
+    """A table of the graphs and their origins."""
     rows = [
         [g.name, f"{g.ops:,}", f"{g.edges:,}", gib(g.keep_all_peak), gib(g.floor), f"`{g.origin}`"]
         for g in graphs
@@ -188,7 +188,7 @@ def graph_table(graphs: Sequence[Graph]) -> Table:
 
 
 def machine() -> str:
-    """One line on what measured."""
+    """One line about the machine and versions."""
     model = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""One run of one planner, in a process of its own: a run as JSON in, its outcome as JSON out."""
+"""Runs one planner in a separate process: reads the run as JSON, writes its outcome as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_POINTS = 200
 
 
 def outcome(run: dict[str, Any]) -> dict[str, Any]:
-    """What the planner said; `note` where it could not be asked."""
+    """The planner's result; `note` says why it could not run."""
     import remat
     from remat.bench.own import register_planners
 

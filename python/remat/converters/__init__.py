@@ -1,4 +1,5 @@
-"""Graphs of others as Remat graphs (docs/graphs.md). Their own packages read them; none is imported here."""
+"""Converts other programs' graphs to Remat graphs (docs/graphs.md). Their own packages read them; none is
+imported here."""
 
 from __future__ import annotations
 
@@ -42,25 +43,24 @@ def convert(
     device: str | Device | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Graph:
-    """A graph of another program as a Remat graph (docs/graphs.md).
+    """Convert another program's graph to a Remat graph (docs/graphs.md).
 
     Args:
         source: a file: JSON that `load_graph` reads, ONNX, StableHLO as text, a program that
             ``torch.export.save`` wrote, DOT, or what a plug-in reads; or an object: an ``fx.GraphModule``
             whose nodes know their shapes, an exported program of PyTorch, a directed graph of networkx, a
             dict as of :meth:`Graph.from_dict`.
-        format: of a file whose name does not say it: "onnx", "stablehlo", "export", "dot", "json", or the
-            name of a plug-in.
-        device: that durations are for, by name or as of :func:`parse_device`; "a100" by default. Durations
-            are a roofline: launch + max(flops / peak, bytes / bandwidth), in ns. Files with durations of
-            their own keep them.
-        dims: sizes of dimensions that have a name and no size, as ``{"batch": 8}``.
+        format: for a file whose name does not tell: "onnx", "stablehlo", "export", "dot", "json", or the name
+            of a plug-in.
+        device: device of the durations, by name or as of :func:`parse_device`; "a100" by default. Durations
+            follow the roofline: launch + max(flops / peak, bytes / bandwidth), in ns. Durations in the file
+            are kept.
+        dims: sizes of named dimensions without a size, as ``{"batch": 8}``.
 
-    What an operator takes whose flops are unknown is counted by its bytes, and one UserWarning names those.
+    An operator with unknown flops is timed by its bytes alone, and one UserWarning names such operators.
 
     Raises:
-        GraphError: a file that is not what it should be, a size that is not known, a cycle; with the file and
-            the place.
+        GraphError: an invalid file, an unknown size, or a cycle; names file and place.
         UsageError: an unknown format or device, or a size of a dimension that is no positive integer.
         RematError: a package that is missing, with what to install.
     """
@@ -85,7 +85,7 @@ def convert(
 
 
 def format_of(path: Path) -> str:
-    """The format of a file, by its name. Raises UsageError with those that are known."""
+    """The format of a file, by its name. Raises UsageError that lists the known ones."""
     suffix = path.suffix.lower()
     if suffix == ".json":
         return _JSON
@@ -99,7 +99,7 @@ def format_of(path: Path) -> str:
 
 
 def converter_of(format: str) -> Converter:
-    """The converter of a format. Raises UsageError with those that are known."""
+    """The converter of a format. Raises UsageError that lists the known ones."""
     if format in _FORMATS:
         if format == "export":
             require("torch", "torch", "reading exported programs")

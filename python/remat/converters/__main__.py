@@ -1,4 +1,5 @@
-"""What `remat convert` calls for files that are not JSON: the format on a line, then the graph as JSON."""
+"""Called by `remat convert` for files that are not JSON: prints the format on a line, then the graph as
+JSON."""
 
 from __future__ import annotations
 
@@ -51,13 +52,13 @@ def main() -> int:
     parser.add_argument("--device")
     parser.add_argument("--dim", action="append", default=[])
     given = parser.parse_args()
-    # Parsers print on both streams; standard output is the graph's.
+    # Parsers print to both streams; standard output is reserved for the graph.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # What other packages say is not about the graph.
+            # Warnings of other packages are not about the graph.
             warnings.filterwarnings("always", re.escape(str(given.file)), UserWarning)
             warnings.showwarning = _show
             format = given.format or format_of(given.file)

@@ -28,7 +28,7 @@ def convert(path: Path, options: Options) -> Graph:
         raise GraphError(f"{path}: not a text: byte {error.start} is no UTF-8") from None
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what it calls itself
+        warnings.simplefilter("ignore")  # pydot's warnings about itself
         graphs = pydot.graph_from_dot_data(text) if text.strip() else None
     if not graphs:
         raise GraphError(f"{path}: not a graph in DOT{_reason(said.getvalue())}")
@@ -41,7 +41,7 @@ def convert(path: Path, options: Options) -> Graph:
 
 
 def _reason(said: str) -> str:
-    """The last line of the parser's own message that has a place."""
+    """The last line of the parser's message that names a place."""
     lines = [line.strip() for line in said.splitlines() if "line:" in line or "Expected" in line]
     return f": {lines[-1]}" if lines else ""
 

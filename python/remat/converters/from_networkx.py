@@ -15,7 +15,7 @@ from remat.errors import GraphError
 
 _BYTES = ("bytes", "out_cost", "cost_ram")
 _DURATION = ("duration", "cost_cpu")
-# Nodes of a cycle that a message names at the most.
+# Most nodes of a cycle that a message names.
 _SHOWN = 12
 
 
@@ -49,7 +49,7 @@ def graph_of_nodes(
         place: what messages begin with.
         named: the names of the nodes.
         ends: nodes that are graph inputs, without an op, and nodes whose values are kept.
-        order: of the nodes; None: the first listed node that has all it reads comes first.
+        order: of the nodes; None: topological, the first listed ready node first.
     """
     inputs, outputs = ([_known(place, node, nodes) for node in end] for end in ends)
     for end in (node for edge in edges for node in edge):
@@ -85,7 +85,7 @@ def graph_of_nodes(
 def _warn(
     place: str, nodes: Mapping[Hashable, Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Says what makes a plan pointless: values without bytes, durations that are cut off to 0."""
+    """Warns about data that make plans pointless: values without bytes, durations truncated to 0."""
     if values and not any(value["bytes"] for value in values):
         warnings.warn(f"{place}: no node has bytes; the attribute is 'bytes'", UserWarning, stacklevel=4)
     given = [node[name] for node in nodes.values() for name in _DURATION if name in node]
@@ -163,7 +163,7 @@ def _sorted(
 def _cycle(
     left: set[Hashable], sources: Mapping[Hashable, Sequence[Hashable]], position: Mapping[Hashable, int]
 ) -> list[Hashable]:
-    """Every node that is left reads another one that is: walking backwards comes round."""
+    """Every remaining node reads another remaining one, so walking backwards finds a cycle."""
     node = min(left, key=position.__getitem__)
     met: dict[Hashable, int] = {}
     while node not in met:

@@ -1,7 +1,7 @@
 """ONNX models, read by the `onnx` package: an op for each node, a value for each tensor.
 
-Weights and constants are graph inputs. Nodes that only give a tensor another shape are views: they have no
-op, and their output is their input's value.
+Weights and constants are graph inputs. Nodes that only reshape a tensor are views: they have no op, and their
+output shares their input's value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remat.errors import GraphError
 from remat.tables import require
 
 _VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
-# Another run would draw other numbers.
+# A second run would draw other numbers.
 _RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 )
@@ -28,14 +28,14 @@ _NARROW = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
 def convert(path: Path, options: Options) -> Graph:
-    """A model file. Raises GraphError for one that is truncated, breaks a rule of ONNX, or has a tensor whose
-    size is not known."""
+    """Convert a model file. Raises GraphError if it is truncated, breaks a rule of ONNX, or has a tensor of
+    unknown size."""
     return read(path, options)[1]
 
 
 def read(path: Path, options: Options) -> tuple[Any, Graph, list[int]]:
-    """The model, its own functions in place of their calls; its graph; and which node each op is. Raises
-    GraphError as `convert` does."""
+    """The model with its functions inlined, its graph, and the node of each op. Raises GraphError as
+    `convert` does."""
     onnx = require("onnx", "onnx", f"{path}: reading ONNX")
     model = _inferred(onnx, path, _loaded(onnx, path), options)
     made = _Model(onnx, path, options, model)
@@ -55,7 +55,7 @@ def _loaded(onnx: Any, path: Path) -> Any:
 
 
 def _inferred(onnx: Any, path: Path, model: Any, options: Options) -> Any:
-    """The model with the shapes of its tensors, functions of its own in place of their calls."""
+    """The model with its functions inlined and the shapes of its tensors inferred."""
     try:
         if not has_external_data(model.graph):
             onnx.checker.check_model(model)
@@ -68,12 +68,12 @@ def _inferred(onnx: Any, path: Path, model: Any, options: Options) -> Any:
 
 
 def has_external_data(graph: Any) -> bool:
-    """Weights in files beside the model, which need not be there to know their sizes."""
+    """True if weights are in files beside the model; these are not needed to know sizes."""
     return any(weight.external_data for weight in graph.initializer)
 
 
 def _one_line(error: Exception) -> str:
-    """The first lines of a message, without the context that the checker adds."""
+    """The first lines of a message, without the checker's context."""
     text = str(error).split("==> Context")[0]
     return " ".join(text.split()) or type(error).__name__
 
@@ -86,7 +86,7 @@ def _set_dims(graph: Any, dims: dict[str, int]) -> None:
 
 
 class _Model:
-    """State: the graph so far, the node of each op, and of each tensor its value, shape and bytes."""
+    """State: the graph so far, the node of each op, and the value, shape and bytes of each tensor."""
 
     def __init__(self, onnx: Any, path: Path, options: Options, model: Any) -> None:
         self.onnx = onnx
@@ -139,7 +139,7 @@ class _Model:
     def _cost(
         self, node: Any, kind: str, is_standard: bool, reads: list[int], outputs: list[int]
     ) -> tuple[float, int | None]:
-        """Flops, and the bytes that are moved where they are not those of inputs and outputs."""
+        """Flops, and the bytes moved if they differ from those of inputs and outputs."""
         version = self.domains.get(node.domain, self.domains.get("ai.onnx", 1))
         if not is_standard or kind in UNKNOWN or not self.onnx.defs.has(kind, version, node.domain):
             self.made.unknown_kinds.add(kind)
@@ -166,7 +166,7 @@ class _Model:
         return self.value_of[name]
 
     def _type_of(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """Element type and shape. Raises GraphError where a dimension has no size."""
+        """Element type and shape. Raises GraphError if a dimension has no size."""
         info = self.info_of.get(name)
         if info is None:
             raise self.made.fail(f"the shape of the tensor '{name}' is not known and cannot be inferred")
@@ -207,7 +207,7 @@ class _Model:
         self.made.inputs.append(self._add_value(name, kind, shape))
 
     def _add_sparse(self, sparse: Any) -> None:
-        """Its entries and where they are."""
+        """Adds a sparse tensor: its entries and their indices."""
         name = sparse.values.name
         size = sum(self._bytes(name, part.data_type, part.dims) for part in (sparse.values, sparse.indices))
         self.shape_of[name] = tuple(sparse.dims)
@@ -215,12 +215,12 @@ class _Model:
 
 
 def is_constant(node: Any) -> bool:
-    """Does it make a tensor of nothing, which is a graph input here?"""
+    """True for nodes that make a constant, which is a graph input here."""
     return node.domain in _STANDARD and node.op_type == "Constant"
 
 
 def is_view(node: Any) -> bool:
-    """Does it only give its input another shape?"""
+    """True for nodes that only reshape their input."""
     return node.domain in _STANDARD and node.op_type in _VIEWS
 
 
@@ -229,7 +229,7 @@ def bodies_of(node: Any) -> list[Any]:
 
 
 def captured_by(node: Any) -> list[str]:
-    """Tensors from outside that the bodies of a node read."""
+    """Outer tensors that the bodies of a node read."""
     names: dict[str, None] = {}
     for body in bodies_of(node):
         own = {v.name for v in [*body.input, *body.initializer]} | {n for m in body.node for n in m.output}
@@ -240,7 +240,7 @@ def captured_by(node: Any) -> list[str]:
 
 
 def _is_random(node: Any) -> bool:
-    """Does it draw numbers, itself or in its bodies? Dropout does where it is told that it trains."""
+    """True if the node or its bodies draw random numbers. Dropout does in training mode."""
     if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
         return True
     return any(_is_random(inner) for body in bodies_of(node) for inner in body.node)

@@ -1,8 +1,7 @@
 """StableHLO, MHLO and CHLO as text, read by the MLIR bindings that come with jaxlib.
 
-An op for each operation of the main function, those of the functions that it calls in place of the calls.
-Arguments and constants are graph inputs; a reshape is a view. An operation with bodies, such as a loop, is
-one op.
+An op for each operation of the main function, with called functions inlined. Arguments and constants are
+graph inputs; a reshape is a view. An operation with bodies, such as a loop, is one op.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _NO_FLOPS = frozenset(
         *("dynamic_update_slice", "iota", "convert", "bitcast_convert", "pad", "reverse", "select", "copy"),
     )
 )
-# These read as much of their first operand as they return, not the whole of it.
+# These read only as many bytes of their first operand as they return.
 _LOOKUPS = frozenset(("slice", "dynamic_slice", "gather"))
-# How often bodies run, and what custom calls do, is not written there.
+# The module does not say how often bodies run, or what custom calls do.
 _UNKNOWN = frozenset(("while", "case", "if", "custom_call", "fft", "cholesky", "triangular_solve", "sort"))
 _MOST_CALLS = 200
 _BITS_OF_BYTE = 8
 
 
 def convert(path: Path, options: Options) -> Graph:
-    """A module as text. Raises GraphError with line and column for one that is truncated, has operations of
-    another dialect, or tensors whose size is not known."""
+    """Convert a module in text form. Raises GraphError with line and column if it is truncated, or has
+    operations of another dialect or tensors of unknown size."""
     ir = require("jaxlib.mlir.ir", "jaxlib", f"{path}: reading StableHLO")
     try:
         text = path.read_text(encoding="utf-8")
@@ -72,7 +71,7 @@ def _placed(message: str) -> str:
 
 
 class _Module:
-    """State: the graph so far, and the value of each result that was met."""
+    """State: the graph so far, and the value of each result so far."""
 
     def __init__(self, ir: Any, made: GraphMaker, module: Any) -> None:
         self.ir = ir
@@ -108,7 +107,7 @@ class _Module:
         return blocks[0]
 
     def _run(self, block: Any, arguments: Sequence[int]) -> list[int]:
-        """Adds the operations of a function; the values that it returns."""
+        """Adds the operations of a function; returns its result values."""
         known = dict(zip(block.arguments, arguments, strict=True))
         for op in block.operations:
             operation = op.operation
@@ -206,7 +205,7 @@ class _Module:
         if not found:
             raise self._fail(op, f"elements of type {kind} have no known size")
         bits = int(found[1]) * (2 if kind.startswith("complex") else 1)
-        if bits == 1:  # a truth value has a byte
+        if bits == 1:  # a Boolean has a byte
             bits = _BITS_OF_BYTE
         return -(-elements_of(shape) * bits // _BITS_OF_BYTE)
 
@@ -220,7 +219,7 @@ def _has_side_effect(op: Any) -> bool:
 
 
 def _captured(op: Any, known: dict[Any, int]) -> list[Any]:
-    """What the bodies of an operation read of its surroundings."""
+    """Outer values that the bodies of an operation read."""
     read: dict[Any, None] = {}
     for region in op.regions:
         for block in region.blocks:

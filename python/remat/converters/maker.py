@@ -1,4 +1,4 @@
-"""A graph in the making, for converters: values and ops one by one, durations by a roofline."""
+"""Builds graphs for converters: values and ops one by one, durations by a roofline."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from remat._core import Device, Graph
 from remat.errors import GraphError, UsageError
 
 _NANOSECONDS = 1e9
-# Bytes that no file has: sums must stay within 62 bits.
+# Limit of bytes of a value: sums must stay within 62 bits.
 _MOST_BYTES = 1 << 60
 
 
 @dataclass
 class Options:
-    """What a converter is told beside its file.
+    """Options of a converter.
 
     Attributes:
-        device: that durations are for.
-        dims: sizes of dimensions that have a name and no size.
+        device: device of the durations.
+        dims: sizes of named dimensions without a size.
     """
 
     device: Device
@@ -32,7 +32,7 @@ class Options:
 
 
 def sizes_of_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """What callers give as `dims`. Raises UsageError for a size that is none."""
+    """The argument `dims`, checked. Raises UsageError for a size that is not a positive integer."""
     sizes = {}
     for name, size in (dims or {}).items():
         try:
@@ -56,7 +56,7 @@ class GraphMaker:
         self.unknown_kinds: set[str] = set()
 
     def fail(self, message: str) -> GraphError:
-        """An error that names the file."""
+        """Returns an error that names the file."""
         return GraphError(f"{self.place}: {message}")
 
     def add_value(self, name: str, size: int) -> int:
@@ -83,8 +83,8 @@ class GraphMaker:
         moved: int | None = None,
         **fields: Any,
     ) -> None:
-        """An op that takes launch + max(flops / peak, moved / bandwidth) on the device; `moved` is the bytes
-        of its inputs and outputs where nothing else is given. `fields`: others of :class:`remat.Op`."""
+        """An op that takes launch + max(flops / peak, moved / bandwidth) on the device; `moved` defaults to
+        the bytes of its inputs and outputs. `fields`: others of :class:`remat.Op`."""
         reads, writes = list(dict.fromkeys(inputs)), list(outputs)
         if moved is None:
             moved = sum(self.values[v]["bytes"] for v in {*reads, *writes})

@@ -9,7 +9,7 @@ from remat.converters.maker import elements_of
 
 Shape = Sequence[int]
 
-# By element of the largest operand; the others take 1. As in src/generate/cost.cc.
+# Flops per element of the largest operand; others take 1. As in src/generate/cost.cc.
 _PER_ELEMENT = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Softplus", "Hardmax"), 5),
     **dict.fromkeys(("Gelu", "Erf", "Tanh", "Sigmoid", "Mish", "Elu", "Selu"), 8),
@@ -42,7 +42,7 @@ NO_FLOPS = frozenset(
         *("Where", "NonZero", "Unique", "Trilu", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"),
     )
 )
-# These read as much of their first tensor as they return, not the whole of it.
+# These read only as many bytes of their first tensor as they return.
 LOOKUPS = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
 # Bodies, and operators whose work is not in their shapes.
 UNKNOWN = frozenset(
@@ -56,11 +56,11 @@ _RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def flop_count(
     kind: str, reads: Sequence[Shape | None], writes: Sequence[Shape], given: Mapping[str, Any]
 ) -> float:
-    """Of one operator of the standard domain.
+    """Flops of one operator of the standard domain.
 
     Args:
         kind: its `op_type`.
-        reads: shapes of its inputs, None of those that are left out.
+        reads: shapes of its inputs; None for omitted ones.
         writes: shapes of its outputs.
         given: its attributes.
     """
@@ -77,7 +77,7 @@ def flop_count(
     if kind == "ConvTranspose":
         return 2.0 * elements_of(_at(reads, 0)) * elements_of(_at(reads, 1)[1:])
     if kind in _RECURRENT:
-        # Each step of each sequence meets both weights once.
+        # Each step of each sequence is multiplied with both weights once.
         steps = elements_of(_at(reads, 0)[:2])
         return 2.0 * steps * (elements_of(_at(reads, 1)) + elements_of(_at(reads, 2)))
     if kind == "Einsum":
@@ -103,7 +103,7 @@ def _einsum(equation: str, reads: Sequence[Shape | None]) -> float:
         letters = term.replace("...", "")
         if shape is None:
             continue
-        # What stands for an ellipsis comes first here, by its place from the end.
+        # Dimensions of an ellipsis come first here, numbered from the end.
         more = len(shape) - len(letters)
         for place, length in enumerate(shape):
             letter = letters[place - more] if place >= more else f"...{more - place}"
@@ -112,7 +112,7 @@ def _einsum(equation: str, reads: Sequence[Shape | None]) -> float:
 
 
 def _attention(reads: Sequence[Shape | None], made: int, given: Mapping[str, Any]) -> float:
-    """Two products of queries and keys, half of each where it is causal."""
+    """Two products of queries and keys, half of each if causal."""
     key = _at(reads, 1)
     share = 0.5 if given.get("is_causal") else 1.0
     return 2.0 * 2.0 * made * key[-2] * share

@@ -1,7 +1,7 @@
-"""A plan as an ONNX model: the nodes in the plan's order, what runs again as copies of nodes.
+"""Writes a plan as an ONNX model: nodes in the plan's order, recomputations as copies of nodes.
 
-A copy makes tensors of other names; each node reads the newest instance of a tensor. Views stand before the
-nodes that read them, once for each instance of what they show.
+Copies make tensors of new names; each node reads the newest instance of a tensor. Views come before the nodes
+that read them, once for each instance of the viewed tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from remat.converters.from_onnx import bodies_of, captured_by, is_view
 def planned_model(model: Any, node_of: Sequence[int], steps: Sequence[int]) -> Any:
     """A copy of the model that runs these steps.
 
-    node_of: the node of each op, as `from_onnx.read` returns it. steps: ops, each after what it reads.
+    node_of: the node of each op, as `from_onnx.read` returns it. steps: ops, each after the ops it reads
+    from.
     """
     return _Writer(model, [node_of[step] for step in steps]).run()
 
@@ -26,7 +27,7 @@ class _Writer:
 
     maker: by tensor, the node that makes it. left: how often each node is still to run.
     early: nodes that ran before their step, because a view reads their shape.
-    shown: by view, the instances that it reads, and its own name.
+    shown: by view, the instances that it reads, and its name.
     """
 
     def __init__(self, model: Any, order: Sequence[int]) -> None:
@@ -58,9 +59,9 @@ class _Writer:
         return planned
 
     def _add(self, index: int, last: bool = False) -> None:
-        """Run a node, after all that it reads and that no step makes.
+        """Add a node, after views and constants that it reads.
 
-        last: it is a view, and runs for the last time.
+        last: the node runs for the last time.
         """
         node = self.nodes[index]
         instance = {name: self._read(name) for name in [*node.input, *captured_by(node)] if name}
@@ -91,7 +92,7 @@ class _Writer:
                 self.shown[index] = now, self.newest[name]
             return self.shown[index][1]
         if name not in self.newest:
-            # A constant, or a shape that only a view reads.
+            # A constant, or a shape read only by a view.
             self._add(index)
             if self.left[index] >= 0:
                 self.early.add(index)
@@ -115,7 +116,7 @@ def _tensors_in(graph: Any) -> Iterator[str]:
 
 
 def _rename(node: Any, instance: Mapping[str, str]) -> None:
-    """Read other instances, in the bodies of the node too."""
+    """Rename the tensors that a node and its bodies read."""
     for position, name in enumerate(node.input):
         node.input[position] = instance.get(name, name)
     for body in bodies_of(node):

@@ -3,15 +3,16 @@
 - train: `fit` returns a `FittedModel`, whose attribute `remat` is a `ModelReport` of `PlanReport`;
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
 - `planned` (`PlannedSteps`): a context for loops that call several models before one backward
-- `plan_graph` (`PlannedGraph`, `GraphOptions`): a graph of ATen ops that `make_fx` traced comes back planned
+- `plan_graph` (`PlannedGraph`, `GraphOptions`): plans a graph of ATen ops that `make_fx` traced
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
-- values that go to a host and back (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
+- activations offloaded to a host (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
   (`LargestBatch`, `BatchRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
 - for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `ExecutorReport`); for PyTorch's
   partitioner: `memory_budget_solver` (`MemoryBudgetSolver`); docs/executors.md
-- prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
+- check: `verify` (`Verification`), which compares planned steps with eager mode; `python -m
+remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
 
@@ -20,7 +21,7 @@ help(remat.torch.fit) and the like say more; so does docs/torch.md.
 
 from inspect import ismodule as _ismodule
 
-# First: what comes after it may fail with a release of PyTorch that was not tried.
+# First: the imports below may fail with an untested release of PyTorch.
 from .base import version as _version  # noqa: F401
 
 # isort: split

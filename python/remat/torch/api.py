@@ -32,17 +32,17 @@ log = logging.getLogger("remat.torch")
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    # A base of type Any: what `fit` returns is of the class of what it got, and goes where that goes.
+    # A base of type Any: `fit` returns an object of the model's own class, accepted wherever the model is.
     class _SameClass(torch.nn.Module, Any): ...
 else:
     _SameClass = torch.nn.Module
 
 
 class FittedModel(_SameClass):
-    """A model as :func:`fit` returns it, for annotations: of the model's own class, with a report.
+    """A model returned by :func:`fit`, for annotations: the model's own class, with a report.
 
     Attributes:
-        remat: what was planned, and what it came to.
+        remat: the report: plans, predicted and measured peaks.
     """
 
     remat: ModelReport
@@ -57,65 +57,66 @@ def fit(
     loss: Callable[[Any], torch.Tensor] | None = None,
     **options: Unpack[FitOptions],
 ) -> FittedModel:
-    """The model, trained within a byte budget: same class, same parameters, same `state_dict`, other memory.
+    """Make a model train within a byte budget. The result has the same class, parameters and `state_dict`.
 
     Args:
-        model: what is to be trained; it stays as it was.
-        sample_inputs: what the model is called with: a tensor, a tuple of positional arguments or a dict of
-            keyword arguments. The step is captured, measured and planned for their shapes now; other shapes
-            at their first call.
+        model: the model to train; it is not changed.
+        sample_inputs: arguments of the model: a tensor, a tuple of positional arguments or a dict of keyword
+            arguments. The step is captured, measured and planned for their shapes now; for other shapes at
+            their first call.
         budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a
-            number, "6GiB", "60%" of what keeping everything needs, or "auto" (what the CUDA device has free).
-        loss: computes the loss from the model's outputs where the caller does that: its memory is measured
-            and counted. A model that returns its loss needs none.
+            number, "6GiB", "60%" of the peak without recomputation, or "auto" (the free memory of the CUDA
+            device).
+        loss: computes the loss from the model's outputs, if the caller does that: its memory is measured and
+            counted. Not needed for a model that returns its loss.
 
     Keyword Args:
-        optimizer: its state is taken from the budget, whether it exists already or not. Most users want it.
-        step: "backward": the optimizer steps inside the backward, and no gradient outlives its step.
-        reserve: bytes of the budget for what else is on the device.
-        budget_on: "reserved": what PyTorch's allocator takes from the device is within the budget, not only
-            what is in use: fragmentation counts.
+        optimizer: its state counts towards the budget, whether it exists already or not. Most users want it.
+        step: "backward": the optimizer steps inside the backward, and each gradient is freed after its step.
+        reserve: bytes of the budget for other uses of the device.
+        budget_on: "reserved": the budget bounds the memory that PyTorch's allocator reserves, including
+            fragmentation, not only memory in use.
         arena: on the CPU, True: one allocation for the results of the step, which stays between steps.
-        margin: what budget="auto" leaves free, "5%" by default.
-        accumulate: whether gradients exist already when a step starts; otherwise each call is looked at.
-        outputs: "held" or "dropped" during the backward; otherwise the first step is looked at.
+        margin: share that budget="auto" leaves free, "5%" by default.
+        accumulate: whether gradients exist when a step starts; by default each call is checked.
+        outputs: "held" or "dropped" during the backward; by default the first step decides.
         calls: calls of the model before the first backward.
-        loss_workspace: bytes for a loss outside the model, where `loss` is not given.
+        loss_workspace: bytes for a loss outside the model, if `loss` is not given.
         planner: as in :func:`remat.plan`, like the next five.
         order: "fixed" or "free".
         time_limit: seconds for planning.
-        work_limit: the same by counted work.
-        gap: how near to the fastest plan is near enough, "0.1%" unless a limit is given.
+        work_limit: the same in deterministic units of work.
+        gap: stop within this gap of the fastest plan, "0.1%" unless a limit is given.
         seed: of the planner.
-        threads: how many it may use.
-        plan: carry out this plan instead.
+        threads: of the planner.
+        plan: use this plan instead.
         never_recompute: patterns of modules, or kinds of ops, that run once.
         always_keep: patterns of modules, or kinds of ops, whose results are kept.
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once" or "recompute".
         costs: "measured", "roofline" or a file.
         device: of the roofline.
         executor: "auto", "boxed", "eager" or "inductor".
-        host: memory to copy results to and fetch them back from: "25GB/s", a :class:`remat.Host`, or "auto".
-        host_dir: where the file is that is the host on the CPU.
+        host: memory to offload results to: its bandwidth ("25GB/s"), a :class:`remat.Host`, or "auto".
+        host_dir: folder of the file that serves as host memory on the CPU.
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.
-        dynamic: whether shapes that vary are traced once.
-        strict: code that would run without a plan is an error, not a warning.
+        dynamic: whether varying shapes are traced once.
+        strict: raise an error, not a warning, for code that would run without a plan.
         group: a process group that shares a plan.
         verify: compare the first step of each plan with eager mode, bit for bit.
 
-    They are the options of `torch.compile(model, backend="remat", options={...})` too; :class:`Options` has
-    their defaults and says more.
+    These are also the options of `torch.compile(model, backend="remat", options={...})`; :class:`Options` has
+    defaults and details.
 
     The attribute `remat` of the result is a :class:`ModelReport`: predicted peak, overhead, bounds, the plan.
-    Unlike :func:`remat.plan`, which returns a result without a plan where there is none, `fit` raises.
+    Unlike :func:`remat.plan`, `fit` raises an error if there is no plan.
 
     Raises:
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
         NoPlanError: no plan was found, nothing is proved.
         UnsupportedModelError: the step cannot be planned.
         HostMemoryError: the host has no room for what the plan copies out.
-        VerificationError: `verify` is asked for, and something differs.
+        VerificationError: `verify` is set, and something differs.
     """
     check_step(model, sample_inputs, loss)
     asked = Options.from_mapping({"budget": budget, **options})
@@ -129,7 +130,7 @@ def fit(
 
 
 def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Loss | None) -> torch.nn.Module:
-    """Traced where the step is one graph and that is asked for, or left open; else in eager mode."""
+    """Traces the step if it is one graph and the options allow it; else uses eager mode."""
     if asked.executor == "eager":
         if Sharding.of(model) is not None:
             raise UnsupportedModelError('executor="eager" does not know parameters that FSDP2 shards')
@@ -158,7 +159,7 @@ def _traced(
     loss: Loss | None,
     one_graph: bool = False,
 ) -> torch.nn.Module:
-    """one_graph: raises UnsupportedModelError where it would be several."""
+    """one_graph: raise UnsupportedModelError if there would be several."""
     session = Session(asked, model, one_graph=one_graph)
     inside = compiled_part(model)
     if inside is not None and session.sharding is None:
@@ -190,10 +191,10 @@ def capture(
 ) -> remat.Graph:
     """One training step of the model as a graph, with times and workspaces measured on this machine.
 
-    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out. The
-    arguments are those of :func:`fit`. Nothing is kept for a backward, so a step that does not fit the device
-    can be captured. Where the step is not one graph, or with executor="eager", it is recorded in eager mode,
-    which takes eager mode's memory; a warning says so.
+    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then uses the plan. The arguments are
+    those of :func:`fit`. Nothing is kept for a backward, so steps that do not fit the device can be captured.
+    If the step is not one graph, or with executor="eager", it is recorded in eager mode, which needs eager
+    mode's memory; a warning says so.
 
     Raises:
         UnsupportedModelError: the step needs no gradients, or is broken into several graphs with

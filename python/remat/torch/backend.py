@@ -1,4 +1,4 @@
-"""The backend that `torch.compile` finds by the name "remat"."""
+"""The `torch.compile` backend named "remat"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .trace.conversion import watch_conversions
 
 
 class _AskedSession(Session):
-    """A session of the object that the caller gave as options: its graphs share what it shares."""
+    """The session of one options object: all its graphs share it."""
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         options = Options.from_mapping(given)
@@ -42,7 +42,7 @@ def remat_backend(
     try:
         return _compiled(gm, example_inputs, options, mode)
     except remat.RematError as error:
-        # Raised here, Dynamo would wrap it and add its own advice; raised by the first call it stays.
+        # Raised here, Dynamo would wrap the error and add advice; the first call raises it unchanged.
         return _failing(error)
 
 

@@ -1,7 +1,7 @@
 """Graphs of PyTorch: programs of `torch.export`, and fx graphs of ATen ops whose nodes know their shapes.
 
-A value for each storage: views have no op. Parameters, buffers and inputs are graph inputs. What draws random
-numbers, and what is not known to run twice alike, runs once.
+A value for each storage: views have no op. Parameters, buffers and inputs are graph inputs. Ops that draw
+random numbers, or are not known to be repeatable, run once.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _nothing(_: logging.LogRecord) -> bool:
 
 
 def graph_of(source: Any, options: Options, place: str = "", name: str = "") -> Graph:
-    """Of an exported program or an ``fx.GraphModule``. Raises GraphError for nodes that are no ATen ops, that
-    write in place, or whose shapes are not known."""
+    """The graph of an exported program or an ``fx.GraphModule``. Raises GraphError for nodes that are no ATen
+    ops, write in place, or have unknown shapes."""
     if hasattr(source, "run_decompositions"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

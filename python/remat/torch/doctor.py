@@ -1,8 +1,8 @@
 """python -m remat.torch.doctor MODULE:FUNCTION... [--budget 60%]: are planned steps those of eager mode?
 
 FUNCTION takes nothing and returns (model, sample_inputs), or (model, sample_inputs, loss). Prints what
-:func:`remat.torch.verify` finds for each. Ends with 1 where anything differs or a budget is exceeded, 64
-where a name leads nowhere.
+:func:`remat.torch.verify` finds for each. Exit code 1 if anything differs or a budget is exceeded, 64 if a
+name does not exist.
 """
 
 from __future__ import annotations

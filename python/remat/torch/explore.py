@@ -1,4 +1,4 @@
-"""Questions that need no training: overhead against memory, what fills the peak, what ops cost."""
+"""Analyses without training: overhead against memory, contents of the peak, costs of ops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# Seconds of a sweep that has no limit of its own.
+# Default seconds of a sweep.
 _SWEEP_S = 10.0
 # As of `remat.sweep`.
 _MOST_POINTS = 1000
@@ -40,7 +40,7 @@ _MOST_POINTS = 1000
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One plan: the smallest budget that allows it in bytes, and what it costs.
+    """One plan: the smallest budget that allows it, in bytes, and its cost.
 
     Attributes:
         overhead: extra time as a fraction of the step that keeps everything.
@@ -63,9 +63,9 @@ class Sweep:
     Attributes:
         rows: by falling budget; the overhead never falls.
         keep_all_peak: bytes of the whole step without recomputation.
-        floor: bytes below which no plan can go.
-        curve: what :func:`remat.sweep` found, without what is reserved; None of a step that was recorded.
-        adding: the same of a step that adds to existing gradients, where it is another one.
+        floor: lower bound on the peak of every plan, in bytes.
+        curve: the result of :func:`remat.sweep`, without reserved memory; None for a recorded step.
+        adding: the same for a step that adds to existing gradients, if it differs.
     """
 
     rows: list[SweepRow]
@@ -107,11 +107,10 @@ def sweep(
     loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> Sweep:
-    """How much longer a training step takes the less memory it may use.
+    """Compute the overhead of a training step against its memory.
 
     Args:
-        points: how many budgets are planned for, 2 or more, evenly spaced; a plan that several of them share
-            is listed once.
+        points: number of budgets, 2 or more, evenly spaced; a plan that several of them share is listed once.
         options: of :func:`fit`, without a budget; `time_limit` is that of the whole sweep.
 
     The other arguments are those of :func:`fit`. A model of meta tensors is enough.
@@ -150,7 +149,7 @@ def _swept(
 
 
 def _swept_recorded(recorded: RecordedStep, points: int, seconds: float) -> Sweep:
-    """Of plans that eager mode can carry out."""
+    """The sweep over plans that eager mode can carry out."""
     found, graph = recorded.swept(points, seconds), recorded.graph
     reserve = recorded.settled().size("reserve")
     rows = [
@@ -212,11 +211,11 @@ def report(
     loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> PeakReport:
-    """What fills the peak of a training step, by kind of memory and by module.
+    """Report the contents of a training step's peak, by kind of memory and by module.
 
-    Of a model from `fit`, without sample inputs: of its plans with the highest peak. Otherwise the step is
-    captured, and planned if there is a budget. The arguments are those of :func:`fit`. `adding` of the result
-    is the same of steps that add to existing gradients, where those are planned for too.
+    For a model from `fit` without sample inputs, reports its plan with the highest peak. Otherwise the step
+    is captured, and planned if there is a budget. The arguments are those of :func:`fit`. `adding` of the
+    result is the same for steps that add to existing gradients, if those are planned too.
 
     Raises:
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
@@ -258,9 +257,9 @@ def measure_costs(
     loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> int:
-    """Measure every distinct op of a training step again and write the costs to a file, for `costs=path`.
+    """Measure all distinct ops of a training step and write the costs to a file, for `costs=path`.
 
-    Returns how many there are. The arguments are those of :func:`capture`.
+    Returns their number. The arguments are those of :func:`capture`.
 
     Raises:
         UnsupportedModelError: as in :func:`capture`.

@@ -1,4 +1,4 @@
-"""Plans for graphs of ATen ops that the user traced: what was planned comes back as a graph."""
+"""Plans graphs of ATen ops that the user traced, and returns the planned graph."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ log = logging.getLogger("remat.torch")
 
 @dataclass(frozen=True)
 class PlannedGraph:
-    """What :func:`plan_graph` returns.
+    """Returned by :func:`plan_graph`.
 
     Attributes:
-        gm: the graph in the plan's order. It is called as the one that was planned.
+        gm: the graph in the plan's order, called like the original.
         report: budget, predicted peak, bounds, overhead, the plan. Its last op, "loss", is the caller.
     """
 
@@ -65,31 +65,31 @@ class PlannedGraph:
 def plan_graph(
     gm: fx.GraphModule, example_inputs: Sequence[Any], budget: int | str, **options: Unpack[GraphOptions]
 ) -> PlannedGraph:
-    """A graph of ATen ops, such as `make_fx` traces, in an order and with recomputations that keep within a
-    byte budget: for steps that AOTAutograd cannot take, such as the gradients of a loss of forces.
+    """Plan a graph of ATen ops, such as `make_fx` traces: its order and recomputations keep it within a byte
+    budget. For steps that AOTAutograd cannot take, such as the gradients of a loss on forces.
 
     The result computes the same bits, and is an `fx.GraphModule` of ATen ops too: recomputations are copies
     of nodes ("_again" in the name), results are freed at their last use, metadata is that of the original.
-    Ops that draw random numbers run once, in their order. Where the graph writes in place, that becomes
-    `copy_` into inputs at the end, and ops that write over what nothing reads after them.
+    Ops that draw random numbers run once, in their order. Writes in place become `copy_` into inputs at the
+    end, or ops that write over values without later readers.
 
     Args:
-        gm: what is to be planned; it stays as it was. Its shapes are those of the example inputs.
-        example_inputs: a tuple of what `gm` is called with. Tensors without data (`FakeTensorMode`) will do.
-        budget: bytes for the call, the arguments, what the graph holds itself and the results included: a
-            number, "6GiB", or "60%" of what keeping everything needs.
+        gm: the graph to plan; it is not changed. Its shapes are those of the example inputs.
+        example_inputs: the tuple of arguments of `gm`. Tensors without data (`FakeTensorMode`) suffice.
+        budget: bytes for the call, including the arguments, the graph's own tensors and the results: a
+            number, "6GiB", or "60%" of the peak without recomputation.
 
     Keyword Args:
         budget_on: as in :func:`fit`, like all of them.
-        reserve: bytes of the budget for what else is on the device.
+        reserve: bytes of the budget for other uses of the device.
         planner: as in :func:`remat.plan`, like the next five.
         order: "fixed" or "free".
         time_limit: seconds for planning.
         work_limit: the same by counted work.
-        gap: how near to the fastest plan is near enough.
+        gap: stop within this gap of the fastest plan.
         seed: of the planner.
-        threads: how many it may use.
-        plan: carry out this plan instead.
+        threads: of the planner.
+        plan: use this plan instead.
         never_recompute: patterns of modules, or kinds of ops, that run once.
         always_keep: patterns of modules, or kinds of ops, whose results are kept.
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once" or "recompute".
@@ -97,14 +97,14 @@ def plan_graph(
         device: of the roofline.
         cache_dir: a folder that keeps costs and plans for later processes.
 
-    The prediction is that of a call without autograd (`torch.no_grad()`): what the graph returns has no
-    gradients, and nothing is kept for a backward.
+    The prediction is for a call without autograd (`torch.no_grad()`): the results have no gradients, and
+    nothing is kept for a backward.
 
     Raises:
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
         NoPlanError: no plan was found, nothing is proved.
         UnsupportedModelError: a node is no ATen op, or shapes depend on data.
-        UsageError: the example inputs are not those of the graph, or an option is none of these.
+        UsageError: the example inputs do not match the graph, or an option does not exist.
     """
     asked = _asked(budget, options)
     if not isinstance(gm, fx.GraphModule):
@@ -135,7 +135,7 @@ def _asked(budget: int | str, options: GraphOptions) -> Options:
 class _Planner:
     """One graph and one budget.
 
-    layouts: how results of ops lie where a first trace has it otherwise. measured: distinct ops, so far.
+    layouts: real layouts of results that the first trace had wrong. measured: number of distinct ops so far.
     """
 
     def __init__(self, gm: fx.GraphModule, inputs: Sequence[Any], options: Options) -> None:
@@ -167,8 +167,8 @@ class _Planner:
     def _with_late_writes(
         self, problem: Problem, error: remat.RematError, progress: ProgressLine
     ) -> tuple[Plain, Problem]:
-        """Inputs are overwritten at the end, where a plan would read them after the graph does that: whatever
-        is read again is there then. What is proved of the graph as it is, is proved of the whole.
+        """Moves writes to inputs to the end if the plan would read an input after its write. Bounds of the
+        unchanged graph hold for the result.
         """
         floor = getattr(error, "floor", None) or problem.floor
         plain, late = self._captured(progress, late=True)
@@ -217,7 +217,7 @@ class _Planner:
         return plain, step
 
     def _cost(self, step: StepGraph, plain: Plain, progress: ProgressLine) -> int:
-        """How many distinct ops were measured."""
+        """Fills in costs; returns how many distinct ops were measured."""
         placeholders = plain.gm.graph.find_nodes(op="placeholder")
         known = {
             node: given.detach() if isinstance(given, torch.Tensor) else given
@@ -230,7 +230,7 @@ class _Planner:
 
 
 def _check_reads(step: StepGraph, steps: Sequence[int]) -> None:
-    """Raises PlanError where a plan reads an input after it has overwritten it."""
+    """Raises PlanError if a plan reads an input after overwriting it."""
     written: dict[int, fx.Node] = {}
     for position, op in enumerate(step.ops[index] for index in steps):
         read = next((written[value] for value in op.inputs if value in written), None)

@@ -30,17 +30,17 @@ from .trace.gradients import KINDS
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Seconds of planning in all, where the options have no limit.
+# Default seconds of all planning.
 _PLANNING_S = 20.0
-# Of that for each search for the answer, and for each table.
+# Shares for each search for the answer, and for each table.
 _SEARCH_SHARE, _TABLE_SHARE = 0.25, 0.5
-# And for each plan of a step that is recorded.
+# Share for each plan of a recorded step.
 _RECORDED_SHARE = 0.05
-# Of searches, each of which ends at sizes that have to be traced.
+# Most searches, each of which ends at sizes to trace.
 _ROUNDS = 24
-# Of sizes that are traced for their throughput: where measured times scatter, each trace may show another.
+# Most sizes traced for their throughput: with scattered times, each trace may suggest another.
 _BESTS = 3
-# Seconds of a search for the least budget, for messages.
+# Seconds of the search for the least budget, for messages.
 _LEAST_S = 1.0
 
 
@@ -56,29 +56,29 @@ def largest_batch(
     multiple: int = 1,
     **options: Unpack[FitOptions],
 ) -> LargestBatch:
-    """The largest batch (or length, or resolution) whose training step has a plan within a budget, and the
-    one with the best throughput.
+    """Find the largest batch (or length, or resolution) whose training step has a plan within a budget, and
+    the one with the best throughput.
 
     Args:
-        make_inputs: from a size to the sample inputs of :func:`fit`; meta tensors are enough. With those, or
-            a model of meta tensors, nothing runs, and `costs` are those of a roofline unless given.
-        budget: bytes of the whole step, or "auto"; no share, since each size would have its own.
-        least: the smallest size to look at, 1 or more.
+        make_inputs: from a size to the sample inputs of :func:`fit`; meta tensors suffice. With those, or a
+            model of meta tensors, nothing runs, and `costs` defaults to a roofline.
+        budget: bytes of the whole step, or "auto", not a percentage, which would differ for each size.
+        least: the smallest size to try, 1 or more.
         most: the largest; None: 2**20.
-        multiple: only multiples of it are looked at.
+        multiple: only multiples of it are tried.
         options: of :func:`fit`; `time_limit` is that of all planning, 20 s by default.
 
-    The other arguments are those of :func:`fit`. The step is traced at a few sizes. Where the graph has the
-    same structure, what lies between is interpolated, bytes exactly where they are affine or quadratic in the
-    size. The largest size, the one after it and the best are traced themselves, so the answer rests on no
-    interpolation: a plan for `largest`, confirmed by the simulator, and a bound for `impossible`. It is taken
-    for granted that above a size that does not fit no other one does (the next two are looked at).
-    Where the step is not one graph, or with executor="eager", each size that is looked at is recorded.
+    The other arguments are those of :func:`fit`. The step is traced at a few sizes. If the graph keeps its
+    structure, sizes in between are interpolated, exactly for bytes that are affine or quadratic in the size.
+    The largest size, the next one and the best are traced, so the answer does not rely on interpolation: a
+    plan for `largest`, confirmed by the simulator, and a bound for `impossible`. Assumes that no size above
+    one that does not fit does (the next two are checked). If the step is not one graph, or with
+    executor="eager", each size tried is recorded.
 
     Raises:
-        InfeasibleError: it is proved that not even `least` fits.
+        InfeasibleError: it is proved that `least` does not fit.
         NoPlanError: no plan was found for it, nothing is proved.
-        BudgetError: the budget is a share.
+        BudgetError: the budget is a percentage.
         UsageError: sizes out of range; a step whose memory does not grow with the size.
         UnsupportedModelError: as in :func:`capture`.
     """
@@ -111,7 +111,7 @@ def largest_batch(
 
 
 def _largest(sizes: _Sizes, within: tuple[int, int], multiple: int, progress: ProgressLine) -> LargestBatch:
-    """By tracing where the step is one graph, else by recording."""
+    """By tracing if the step is one graph, else by recording."""
     asked, (least, most) = Options.from_mapping(sizes.options), within
     inputs = sizes.make_inputs(max(1, least, multiple))
     check_call(sizes.model, inputs)
@@ -141,7 +141,7 @@ def _is_meta(item: Any) -> bool:
 class _Sizes:
     """The step at the sizes where it was traced.
 
-    families: one for each kind of step, first that which makes its gradients.
+    families: one for each kind of step, first the one that makes its gradients.
     settled: the options, once something was traced.
     """
 
@@ -160,7 +160,7 @@ class _Sizes:
         self.settled: Options | None = None
 
     def of_one_graph(self, only: bool) -> _Sizes:
-        """only: give up as soon as the step is not one."""
+        """only: give up as soon as the step is more than one graph."""
         self._one_graph = only
         return self
 
@@ -192,7 +192,7 @@ class _Sizes:
 
 
 def _doubled(graph: remat.Graph) -> remat.Graph:
-    """What grows with the batch twice as large, as far as names and roles tell."""
+    """The graph with all sizes doubled that grow with the batch, judged by names and roles."""
     described = graph.to_dict()
     fixed = {v for v in graph.inputs if category_of_input(graph.value_name(v))[0] != "inputs"}
     for op in described["ops"]:
@@ -207,7 +207,7 @@ def _doubled(graph: remat.Graph) -> remat.Graph:
 
 
 def _least_known(graph: remat.Graph) -> int:
-    """The least budget that a short search finds to work."""
+    """The least budget that works, by a short search."""
     found = remat.plan(graph, objective="peak", time_limit=_LEAST_S).best_peak
     return min(graph.keep_all_peak, found or graph.keep_all_peak)
 
@@ -229,7 +229,7 @@ class _Search:
         return self._as_batch(self._settle(rows=8, guess=ends.largest))
 
     def _first_sizes(self) -> tuple[int, int]:
-        """Two, or one twice. A batch of one is often traced as something else: not that, if possible."""
+        """Two sizes, or one twice. Avoids a batch of one, which is often traced differently."""
         (least, most), multiple = self.range, self.multiple
         first = -(-max(least, 1) // multiple) * multiple
         if first == 1 and most >= 2:
@@ -237,8 +237,8 @@ class _Search:
         return first, max(first, min(2 * first, most // multiple * multiple))
 
     def _likely(self, first: int) -> int | None:
-        """The answer if all grew with the size but parameters, buffers and gradients: one trace less where it
-        is right.
+        """The answer if all but parameters, buffers and gradients grew with the size: saves a trace if it is
+        right.
         """
         guessed = [_core.GraphFamily() for _ in self.sizes.families]
         for family, known in zip(guessed, self.sizes.families, strict=True):
@@ -251,7 +251,7 @@ class _Search:
         return found if is_answer else None
 
     def _settle(self, rows: int, guess: int | None) -> _core.LargestResult:
-        """Search until what it says is about traced sizes, or the rounds are over."""
+        """Search until the answer is about traced sizes, or the rounds are used up."""
         found, bests = self._find(rows, guess), set[int]()
         for _ in range(_ROUNDS):
             if found.missing is not None:

@@ -1,7 +1,7 @@
-"""Build the extension by which planned steps in eager mode cost less: ``python -m remat.torch.native``.
+"""Build the extension that speeds up planned steps in eager mode: ``python -m remat.torch.native``.
 
-Without it each op of a planned forward goes through Python, which costs some 20 us. It is built by a C++20
-compiler (``CXX``, or ``c++``), once for each PyTorch. ``REMAT_NATIVE=0`` switches it off.
+Without it, each op of a planned forward goes through Python, which takes about 20 us. It is compiled by a
+C++20 compiler (``CXX``, or ``c++``), once for each PyTorch. ``REMAT_NATIVE=0`` switches it off.
 """
 
 from __future__ import annotations

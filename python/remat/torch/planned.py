@@ -1,4 +1,4 @@
-"""Plan the steps of a loop that calls several models, or one several times, before one backward."""
+"""Plans for training loops that call several models, or one model several times, before one backward."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def planned(*models: torch.nn.Module, budget: int | str, **options: Unpack[FitOp
                 loss.backward()
             optimizer.step()
 
-    Nothing is traced, and results are those of eager mode. The first step is recorded as it runs, the second
-    one compared with what the plan would make again, both with eager mode's memory; the third one follows the
-    plan and is measured. A context may hold several steps, one after the other: each backward ends one. Each
-    place in the context has its own plans, as have other sequences of ops, other sizes, and steps that add to
-    existing gradients.
+    Nothing is traced, and results are those of eager mode. The first step is recorded, the second one
+    compared with the results that the plan would recompute, both with eager mode's memory; the third one
+    follows the plan and is measured. A context may hold several steps, one after the other: each backward
+    ends one. Each place in the context has its own plans, as have other sequences of ops, other sizes, and
+    steps that add to existing gradients.
 
     Args:
-        models: whose parameters, buffers and gradients are in memory all the time.
-        budget: as for :func:`fit`; a share is of what each step needs.
+        models: their parameters, buffers and gradients count as resident.
+        budget: as for :func:`fit`; a percentage refers to each step's peak.
         options: of :func:`fit`, those that executor="eager" takes.
 
     Raises:
-        InfeasibleError, NoPlanError: where the context is left, if the step has no plan within the budget.
+        InfeasibleError, NoPlanError: when the context is left, if the step has no plan within the budget.
         UsageError: no model, or an option that needs a traced step.
         UnsupportedModelError: parameters on several accelerators, or sharded.
     """

@@ -1,4 +1,4 @@
-"""A real training step beside its plan: measured and predicted memory at every step of the plan."""
+"""Compares a real training step with its plan: measured and predicted memory at every step of the plan."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .session.watch import recorded_steps
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What :func:`record` measured. Amounts are bytes, of the whole step: comparable with the budget.
+    """The result of :func:`record`. Amounts are bytes of the whole step, comparable with the budget.
 
     Attributes:
         report: of the plan that ran.
-        predicted: by step of the plan, an array of integers; the most is `report.predicted_peak`.
-        measured: by step of the plan, the most that was in memory while it ran.
+        predicted: by step of the plan, an array of integers; the maximum is `report.predicted_peak`.
+        measured: by step of the plan, the peak while it ran.
     """
 
     report: PlanReport
@@ -48,9 +48,7 @@ class Recording:
 
     @property
     def excess(self) -> int:
-        """How much more than predicted was needed at the step where that is the most; negative where every
-        step needed less.
-        """
+        """The largest excess over the prediction, over all steps; negative if every step needed less."""
         return int((self.measured - self.predicted).max())
 
     def page(self, **options: Any) -> remat.Report:
@@ -96,20 +94,20 @@ def record(
     """Run a training step and measure memory at every step of its plan.
 
     ``remat.torch.record(step).save("report.html")`` draws measured beside predicted memory on one axis. With
-    the executor "eager" the ops of the backward are found by their sequence; what the plan has not, such as a
-    loss outside the model, counts to the step before it.
+    the executor "eager", ops of the backward are matched by their sequence; unplanned ops, such as a loss
+    outside the model, count for the step before.
 
     Args:
         step: calls a model from :func:`fit`, or one that `torch.compile` compiled with the backend "remat",
-            and the backward of its loss. Of several planned steps in it the one with the highest predicted
-            peak is taken, the last of these.
+            and the backward of its loss. Of several planned steps, the last one with the highest predicted
+            peak is used.
         warmup: calls of `step` before the measured one; the first one of a compiled model makes its plan.
 
-    The others are those of :func:`measure_peak`, which see: what is in memory beside the model and its inputs
-    counts too, unless `resident` says what does.
+    Other arguments are those of :func:`measure_peak`: memory beside the model and its inputs also counts,
+    unless `resident` is given.
 
     Raises:
-        UsageError: no planned step ran, or not to its end.
+        UsageError: no planned step ran to its end.
         UnsupportedModelError: a model in several graphs, several calls before a backward, or the executor
             "inductor", which does not run the plan's steps one by one.
     """
@@ -169,7 +167,7 @@ def _planned_steps(moments: Sequence[Moment]) -> list[list[Moment]]:
 
 
 def _by_step(moments: Sequence[Moment]) -> list[int]:
-    """The most that was in memory during each step of the plan that these moments are of."""
+    """The peak during each step of the plan of these moments."""
     report = moments[0].plan
     steps = list(report.plan.steps)
     # Of what was recorded in eager mode the loss is no step.

@@ -1,4 +1,4 @@
-"""A training step of any model as a graph: traced where it is one graph, else recorded in eager mode."""
+"""A training step of any model as a graph: traced if it is one graph, else recorded in eager mode."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steps_of(
 
     both: also one that adds to existing gradients, where the options leave open which it is.
 
-    Raises UnsupportedModelError where it needs no gradient, or has to be traced and is not one graph.
+    Raises UnsupportedModelError if it needs no gradient, or must be traced and is not one graph.
     """
     check_step(model, sample_inputs, loss, runs=False)
     asked = Options.from_mapping({"budget": "100%", **options})
@@ -58,7 +58,7 @@ def steps_of(
 
 
 def must_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any) -> bool:
-    """Raises UsageError where that is asked for and impossible."""
+    """True if the step must be recorded. Raises UsageError if that is requested and impossible."""
     if asked.executor != "eager":
         return False
     if not can_run(model, sample_inputs):

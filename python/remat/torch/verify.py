@@ -1,4 +1,4 @@
-"""Proof for the user: planned steps beside the same steps in eager mode, compared bit for bit."""
+"""Compares planned steps with the same steps in eager mode, bit for bit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# Of a step, until none is under way in which a plan is made again.
+# Most repetitions of a step until no plan is remade in it.
 _MEASUREMENTS = 3
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What :func:`verify` found. Amounts are bytes.
+    """The result of :func:`verify`. Amounts are bytes.
 
     Attributes:
         steps: training steps that were compared, each adding to the gradients of the one before.
@@ -45,10 +45,11 @@ class Verification:
             inputs, states of generators.
         differences: those that differ in any bit, in the sequence in which they arise.
         tracing_differences: those that differ in PyTorch's own tracing too (`torch.compile` with the backend
-            "aot_eager"), which is only asked where something differs.
+            "aot_eager"), which only runs if something differs.
         eager_peak, measured_peak, predicted_peak, budget: of a step that makes its gradients.
         eager_seconds, planned_seconds: of the fastest of these steps, loss and backward included.
-        cause: where something differs, the first op whose result does, and whether it is PyTorch's tracing.
+        cause: if something differs, the first op whose result does, and whether PyTorch's tracing is the
+            cause.
     """
 
     steps: int
@@ -69,7 +70,7 @@ class Verification:
 
     @property
     def within(self) -> bool:
-        """Whether the measured peak keeps the budget."""
+        """True if the measured peak is within the budget."""
         return self.measured_peak <= self.budget
 
     def __str__(self) -> str:
@@ -110,7 +111,7 @@ def verify(
     the generators of PyTorch, Python and numpy; and the measured peak with the predicted one.
 
     Args:
-        model: what is to be verified; it stays as it was.
+        model: the model to verify; it is not changed.
         sample_inputs: as for :func:`fit`.
         budget: as for :func:`fit`.
         loss: computes the loss from the model's outputs. Without it the model returns the loss: a tensor of
@@ -119,7 +120,7 @@ def verify(
         options: as for :func:`fit`.
 
     Raises:
-        InfeasibleError, NoPlanError, UnsupportedModelError: as :func:`fit` does.
+        InfeasibleError, NoPlanError, UnsupportedModelError: as by :func:`fit`.
         UsageError: the outputs hold no loss, or the number of steps is below 1.
     """
     check_step(model, sample_inputs, loss)
@@ -183,7 +184,7 @@ def _timed(device: torch.device, seconds: list[float]) -> Iterator[None]:
 
 
 def _peak(step: Callable[[], None], model: torch.nn.Module, inputs: Any) -> int:
-    """Of a step that makes its gradients, and no plan."""
+    """The peak of a step that makes its gradients, without a plan."""
     planned: ModelReport | None = model.__dict__.get("remat")
     for _ in range(_MEASUREMENTS):
         model.zero_grad()
@@ -197,7 +198,7 @@ def _peak(step: Callable[[], None], model: torch.nn.Module, inputs: Any) -> int:
 
 
 def _cause(fit_and_prove: Callable[[], object]) -> str:
-    """What option `verify` says of a step that differs."""
+    """The message of option `verify` about a step that differs."""
     try:
         fit_and_prove()
     except VerificationError as error:
@@ -209,7 +210,7 @@ def _results(
     model: torch.nn.Module, inputs: Any, loss: torch.Tensor, step: str
 ) -> Iterator[tuple[str, torch.Tensor]]:
     yield f"{step}loss", loss.detach().clone()
-    # As the backward makes them, so that the first that differs is nearest to the cause.
+    # In the sequence of the backward, so that the first difference is nearest to the cause.
     for name, parameter in reversed(list(model.named_parameters())):
         if parameter.grad is not None:
             yield f"{step}gradient of {name}", parameter.grad.clone()

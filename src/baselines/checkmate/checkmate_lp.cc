@@ -57,9 +57,9 @@ const OptionTable<Options>& table() {
   static const OptionTable<Options> kTable =
       OptionTable<Options>("checkmate_lp")
           .number("threshold", &Options::threshold, 0, 1, "",
-                  "values that the relaxation holds to at least this part are held; 0: try 0.1 to 0.9")
+                  "values held at least to this fraction in the relaxation are held; 0: try 0.1 to 0.9")
           .flag("shrink", &Options::shrink,
-                "also solve it with nine tenths of the memory beyond the resident inputs");
+                "also solve the relaxation with nine tenths of the memory beyond the graph inputs");
   return kTable;
 }
 

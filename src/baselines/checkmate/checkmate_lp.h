@@ -5,7 +5,7 @@
 
 namespace remat::checkmate_lp {
 
-/// The table in checkmate_lp.cc says what each is.
+/// Described by the table in checkmate_lp.cc.
 struct Options {
   double threshold = 0;
   bool shrink = true;

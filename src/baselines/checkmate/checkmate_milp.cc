@@ -22,7 +22,7 @@ const OptionTable<Options>& table() {
               "rows", &Options::rows, {"both", "checkmate"},
               "both: first the relaxation in which reruns have any order; checkmate: the published rows only")
           .number("gap", &Options::gap, 0, 1, "share of the overhead",
-                  "stop with a plan this near to the bound, without a proof");
+                  "stop, without a proof, once the plan is this close to the bound");
   return kTable;
 }
 
@@ -46,7 +46,7 @@ class Solve {
     if (options_.warm_start != "none" && !done()) warm_start();
     const bool had_plan = best_.fits();
     if (options_.rows == "both" && !done()) solve(StageRows::kAnyOrder);
-    // A plan that came out of the model bounds it: only faster ones are asked for now.
+    // A plan found by the first model is a cutoff for the second: only faster ones are sought.
     if (options_.rows == "both" && !had_plan && best_.fits() && !done()) solve(StageRows::kAnyOrder);
     if (!done()) solve(StageRows::kGraphOrder);
     return conclude();
@@ -54,14 +54,14 @@ class Solve {
 
  private:
   double beyond(Duration d) const { return real((d - graph_.base_duration).count()); }
-  /// At the bound that holds for every plan in fixed order.
+  /// True if the plan meets the bound on every plan in fixed order.
   bool proved() const { return best_.fits() && best_.cost().duration <= bound_; }
-  /// As near to it as was asked for.
+  /// True if proved, or within the requested gap.
   bool done() const {
     return best_.fits() && beyond(best_.cost().duration) - beyond(bound_) <= options_.gap * beyond(bound_);
   }
 
-  /// A plan by another planner, within a tenth of the limits, a second, and as much work as a second has.
+  /// A plan by another planner, within a tenth of the limits, one second, and one second's worth of work.
   void warm_start() {
     constexpr std::int64_t kMostWork = 10'000'000;
     Limits share(limits_, 0.1);

@@ -7,7 +7,7 @@
 
 namespace remat::checkmate_milp {
 
-/// The table in checkmate_milp.cc says what each is.
+/// Described by the table in checkmate_milp.cc.
 struct Options {
   std::string warm_start = "search";
   std::string rows = "both";

@@ -1,4 +1,4 @@
-// What the planners on Checkmate's stage model cannot do.
+// Problems that planners on Checkmate's stage model do not support.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace remat {
 
-/// Why the stage model does not answer this problem (free order, objective peak, more than `most_columns`
-/// columns), or nothing where it does.
+/// Why the stage model does not support this problem (free order, objective peak, more than `most_columns`
+/// columns); nothing if it does.
 std::optional<std::string> why_no_stage_model(const Problem& problem, std::int64_t most_columns);
 
 }  // namespace remat

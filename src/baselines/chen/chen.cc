@@ -78,7 +78,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   Incumbent best(problem, "chen", limits);
   std::vector<std::int32_t> best_part(forward.size(), 0);
   std::set<std::vector<std::int32_t>> tried;
-  // Segment budgets from everything down to nothing, each 5/6 of the one before.
+  // Segment budgets from the total down to nothing, each 5/6 of the last.
   for (std::int64_t segment = total; !limits.spend(1 + graph.ops().size() / 4);
        segment -= segment / 6 + (segment % 6 != 0)) {
     const auto part = cut(forward, order, candidate, segment);

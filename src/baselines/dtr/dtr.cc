@@ -49,7 +49,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   evict::Outcome outcome =
       evict::run(graph, budget, policy_of(heuristic), kMaxStepsPerOp * graph.ops().size(), limits);
   PlanResult result;
-  // A run that thrashes or meets the limits has no whole plan to show but keep-all.
+  // A run that thrashes or reaches the limits has no complete plan; keep-all stands in for it.
   result.plan = outcome.complete ? polish::without_unread_steps(graph, outcome.plan) : keep_all_plan(graph);
   result.counters = {{"evictions", outcome.evictions}, {"thrashed", !outcome.complete}};
   if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;

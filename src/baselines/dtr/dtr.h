@@ -1,5 +1,5 @@
-// Dynamic tensor rematerialization (Kirisame et al. 2021), simulated over the graph's order: the online
-// baseline, which never looks ahead.
+// Dynamic tensor rematerialization (Kirisame et al. 2021), simulated along the graph's order: the online
+// baseline, without lookahead.
 #pragma once
 
 #include "remat/planner.h"

@@ -38,7 +38,7 @@ class Solver {
         table_(forward, family, levels_for(family.size()), limits),
         best_(problem, "lower_set_dp", limits) {}
 
-  /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
+  /// Bisects the budget of the formula: a larger one means less recomputation and usually a higher peak.
   PlanResult run() {
     keep(keep_all_plan(graph_), 0);
     if (limits_.reached()) return conclude();
@@ -111,13 +111,13 @@ const OptionTable<Options>& table() {
   static const OptionTable<Options> kTable =
       OptionTable<Options>("lower_set_dp")
           .choice("family", &Options::family, {"auto", "all", "pruned"},
-                  "all lower sets (exact), the pruned family, or auto: all where they are few")
+                  "all lower sets (exact), the pruned family, or auto: all if there are at most `max_sets`")
           .choice("centric", &Options::centric, {"time", "memory", "both"},
                   "least recomputation (time), most (memory), or the better plan of both")
           .flag("liveness", &Options::liveness,
                 "judge plans by their simulated peak; off: by the peak of the paper's formula")
           .integer("max_sets", &Options::max_sets, 2, 100'000, "lower sets",
-                   "most that are few; with more, family all is refused");
+                   "maximum number of lower sets for family all");
   return kTable;
 }
 
@@ -152,7 +152,7 @@ PlannerInfo info() {
           [](const Problem& problem) -> std::optional<std::string> {
             const auto pairing = find_pairing(*problem.graph);
             if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
-            // All lower sets are more than the pruned ones, and are taken only where they are few.
+            // There are more lower sets than pruned ones: uses all of them only if they are few.
             const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
             return why_too_large(forward, forward.size() + 2);
           },

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kMostOps = 3000;
 
-/// Size of the next neighbourhood: larger where the last was solved in time and held nothing better,
-/// smaller where it was not solved in time.
+/// Size of the next neighbourhood: larger if the last one was solved in time without improvement, smaller if
+/// it was not solved in time.
 class AdaptiveSize {
  public:
   std::size_t get() const { return narrow<std::size_t>(size_); }
@@ -119,7 +119,7 @@ class Phases {
     return response;
   }
 
-  /// Solve progress (figure 5 of the paper): a counter `phase2_at_1234_ms` holds the duration after so long.
+  /// Solve progress (figure 5 of the paper): counter `phase2_at_1234_ms` is the duration found after 1234 ms.
   void point(const std::string& phase, double seconds, std::int64_t objective) {
     count(phase + "_at_" + std::to_string(static_cast<std::int64_t>(1e3 * seconds)) + "_ms", objective);
   }
@@ -144,8 +144,8 @@ class Phases {
     return p;
   }
 
-  /// Phase 1, one over-budget window of stages after the other: no stage over the budget gets worse, the
-  /// fullest gets better.
+  /// Phase 1, one over-budget window of stages after the other: lowers the highest stage and raises none that
+  /// is over the budget.
   bool lower_peak(Bytes budget) {
     AdaptiveSize size;
     Plan plan = best_.plan();
@@ -180,7 +180,7 @@ class Phases {
     return best_.cost().peak <= budget;
   }
 
-  /// What the fullest steps of each stage have over the budget, added up.
+  /// Sum over stages of their peak's excess over the budget.
   Wide excess(const Plan& plan, Bytes budget) const {
     const Neighbourhoods near(graph_, shape_, plan);
     Wide sum = 0;
@@ -208,7 +208,7 @@ class Phases {
     count("phase2_neighbourhood_duration", best_.cost().duration.count());
   }
 
-  /// Phase 1: true where a plan within the budget came out.
+  /// Phase 1: true if it found a plan within the budget.
   bool minimize_peak(Bytes budget) {
     Formulation formulation(graph_, shape_, Goal::kPeak, budget, best_.cost().peak, nullptr, &limits_);
     const cpsat::Response response = solve(formulation, "phase1");
@@ -230,7 +230,7 @@ class Phases {
     Duration bound(formulation.real_objective(*response.bound));
     count("model_bound", bound.count());
     count("model_optimal", finished_ && formulation.exact_durations());
-    // Plans outside the model count too, from the least that they take.
+    // Plans outside the model limit the bound as well.
     if (const auto outside = least_duration_outside(graph_, shape_)) bound = std::min(bound, *outside);
     if (bound > graph_.base_duration) bound_ = {"retention_intervals", bound};
   }
@@ -277,7 +277,8 @@ std::optional<std::string> supports(const Problem& problem) {
 const OptionTable<Options>& table() {
   static const OptionTable<Options> kTable =
       OptionTable<Options>("moccasin")
-          .integer("c", &Options::c, 1, 64, "runs", "most runs of one op; more where a start plan has more")
+          .integer("c", &Options::c, 1, 64, "runs",
+                   "maximum number of runs of one op; more if a start plan has more")
           .choice("form", &Options::form, {"auto", "stage", "events"},
                   "form of the model; auto: stage in fixed order, events in free order")
           .choice("warm_start", &Options::warm_start, {"none", "greedy", "tw_remat", "search"},

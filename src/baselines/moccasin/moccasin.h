@@ -8,7 +8,7 @@
 
 namespace remat::moccasin {
 
-/// The table in moccasin.cc says what each is.
+/// Described by the table in moccasin.cc.
 struct Options {
   std::int64_t c = 2;
   std::string form = "auto";

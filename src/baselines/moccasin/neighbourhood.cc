@@ -38,7 +38,7 @@ void Neighbourhoods::find_gaps() {
     std::int64_t previous = op.index();
     for (std::int64_t use : uses) {
       if (use > previous + 1) {
-        // A rerun in the stage of a use may serve it or come after it; either way the gap is worth a look.
+        // A rerun in the stage of a use may come before or after it; the gap counts in both cases.
         const auto rerun = std::upper_bound(stages_[op].begin(), stages_[op].end(), previous);
         const bool dropped = rerun != stages_[op].end() && *rerun <= use;
         gaps_.push_back({op, previous, use, dropped});
@@ -82,7 +82,7 @@ std::vector<OpId> Neighbourhoods::around(std::int64_t stage, std::size_t size, R
 
 std::vector<OpId> Neighbourhoods::around_some_rerun(std::size_t size, Random& random) const {
   const Gap& gap = dropped_[at(random.below(std::ssize(dropped_)))];
-  // The fullest of a few stages of the gap: there memory has to come from elsewhere.
+  // The stage with the highest memory among a few of the gap, where other ops have to free it.
   std::int64_t stage = gap.first + 1;
   for (int tries = 0; tries < 3; ++tries) {
     const std::int64_t other = random.between(gap.first + 1, gap.end - 1);

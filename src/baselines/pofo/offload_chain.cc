@@ -10,7 +10,7 @@
 namespace remat::pofo {
 namespace {
 
-/// States that differ by less than one part of so many are told apart by their time alone.
+/// States within 1 / kParts of each other compete by time alone.
 constexpr std::int64_t kParts = 64;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
@@ -66,7 +66,7 @@ class Solver {
   std::int64_t output(std::int32_t s) const { return slots(stage(s).output); }
   std::int64_t rest(std::int32_t s) const { return slots(option(s).saved - stage(s).output); }
 
-  /// What the link carries in the time of stages before each one.
+  /// Bytes that the link can carry while the stages before each one run.
   std::vector<std::int64_t> carried(const std::vector<std::int64_t>& times, std::int64_t rate) const {
     std::vector<std::int64_t> all{0};
     Wide time = 0;
@@ -155,7 +155,7 @@ class Solver {
              const Step& step) {
     const std::int64_t m = from.m - stays;
     if (m < 0 || time >= below_) return;
-    // What cannot be in transit at once is waited for right away.
+    // More than m slots cannot be in transit: the device waits for the rest.
     if (y > m) {
       const Wide waits = Wide{y - m} * stall_ + time;
       if (waits >= below_) return;
@@ -172,7 +172,7 @@ class Solver {
       one = next;
   }
 
-  /// Lets the device wait, and drops what is behind another state in everything.
+  /// Adds states in which the device waits, and drops dominated ones.
   void keep_best(std::int32_t next) {
     std::vector<std::int64_t> least(row(), kNever), least_from_host(row(), kNever);
     for (std::size_t m = row(); m-- > 0;) {

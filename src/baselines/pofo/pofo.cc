@@ -18,7 +18,7 @@
 namespace remat::pofo {
 namespace {
 
-/// Percents of the budget, and how many in a row may lead to nothing better.
+/// Extra budgets in percent, and the number of consecutive ones without improvement at which to stop.
 constexpr std::array<std::int64_t, 7> kMores{0, 3, 6, 10, 15, 20, 30};
 constexpr int kMostWorse = 1;
 
@@ -60,7 +60,7 @@ class Run {
 
   void solve(const rotor::ChainView& view) {
     const std::int64_t room = (problem_.budget - graph_.resident).count();
-    // The model holds back more than copies on time need, so it also hears of more memory than there is.
+    // The model overestimates the memory of copies, so larger budgets are tried as well.
     const std::int64_t most = room + room * kMores.back() / 100;
     const std::int64_t all_slots = options_.slots + options_.slots * kMores.back() / 100;
     const rotor::ChainTable table(view.chain, most, narrow<std::int32_t>(all_slots), limits_);
@@ -123,8 +123,8 @@ class Run {
     return timetable_.plan();
   }
 
-  /// Erases recomputations, the longest first, as long as that is faster within the budget; the timetable is
-  /// left at the script.
+  /// Erases recomputations, the longest first, while that is faster within the budget. Leaves the timetable
+  /// at the resulting script.
   void buy_back(Script script) {
     Simulation cost = timetable_.evaluate(script);
     std::vector<OpId> again;
@@ -165,7 +165,7 @@ class Run {
   Limits& limits_;
   offload::Timetable timetable_;
   Incumbent best_;
-  std::int64_t stages_ = 0, formula_ = 0;  ///< 0 where it is rotor's plan
+  std::int64_t stages_ = 0, formula_ = 0;  ///< 0 for rotor's plan
 };
 
 const OptionTable<Options>& table() {

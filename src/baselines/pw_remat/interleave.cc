@@ -1,7 +1,7 @@
-// Algorithm 3. An interleaved schedule on a set X says for each x in X what to run just before x, given the
-// earlier nodes of X; schedules of the bags to the left and to the right of X are joined node by node. Where
-// this departs from the printed algorithm:
-// - what is known is not computed again (the paper returns it as a schedule of one step);
+// Algorithm 3. An interleaved schedule on a set X gives for each x in X the nodes to run just before x, given
+// the earlier nodes of X; schedules of the bags to the left and right of X are joined node by node.
+// Differences from the printed algorithm:
+// - known nodes are not recomputed (the paper returns them as a schedule of one step);
 // - the paper makes the whole spine between u_i-1 and u_i in the inner bags, so that all inputs of u_i are
 // among
 //   it; here each input of u_i in the inner bags is computed by name, given those before it and u_1 ...
@@ -96,7 +96,7 @@ class Recursion {
     const Ranks nodes = united(earlier, middle);
     const Interleaved parts[] = {from_inner(nodes, inner, known), interleaved(middle, outer, known),
                                  interleaved(later, inner, united(known, nodes))};
-    // Condense: what belongs to nodes between two targets goes to the later one.
+    // Condense: schedules of nodes between two targets are added to the later target.
     Ranks open;
     std::size_t target = 0;
     for (std::int32_t x : united(targets, middle)) {

@@ -14,7 +14,7 @@ namespace {
 using decomposition::Arcs;
 using decomposition::Vertex;
 
-/// Longer schedules, before unread steps are dropped, are given up.
+/// Longer schedules, counted before unread steps are dropped, are abandoned.
 constexpr std::int64_t kMaxStepsPerOp = 64;
 
 /// u -> v where v reads an output of u; in free order also where u has to run before v.
@@ -38,7 +38,7 @@ decomposition::Adjacency adjacency_of(const Arcs& arcs, bool with_order) {
   return decomposition::adjacency(arcs.size(), edges);
 }
 
-/// Never worth a second run: it may not run again, or nobody reads what is not kept anyway.
+/// True if a second run is never useful: the op must not be recomputed, or only kept outputs are read.
 bool stays(const Graph& graph, OpId op) {
   const auto outputs = graph.outputs[op];
   return !graph.recomputable[op] || std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) {

@@ -10,7 +10,7 @@
 
 namespace remat::pw_remat {
 
-/// The table in pw_remat.cc says what each is.
+/// Described by the table in pw_remat.cc.
 struct Options {
   std::int64_t k = 0;
   bool buy_back = true;

@@ -19,7 +19,7 @@ Stages stages_of(std::string_view variant) {
   return {{2, 7, 13, 1}, {336, 672, 1344, 2520}, 168};
 }
 
-/// A bottleneck without a bottleneck: 1x1, grouped 3x3, 1x1.
+/// A bottleneck block with ratio 1: 1x1, grouped 3x3, 1x1.
 Tensor block(Program& p, std::string_view name, Tensor x, std::int64_t width, std::int64_t group_width,
              std::int32_t stride) {
   const Scope scope(p, name);

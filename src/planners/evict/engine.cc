@@ -27,7 +27,7 @@ double raised(double x, Policy::Power power) {
   return x;
 }
 
-/// State: which values are in memory, and where the order is. The rest is derived: `next_read_` is the place
+/// State: the values in memory, and the position in the order. The rest is derived: `next_read_` is the index
 /// of the next reader in the row of readers.
 class Engine {
  public:
@@ -100,7 +100,7 @@ class Engine {
     return found;
   }
 
-  /// An op under way: its first `ready` inputs are in memory and pinned.
+  /// An op being prepared: its first `ready` inputs are in memory and pinned.
   struct Frame {
     OpId op;
     std::vector<ValueId> inputs;
@@ -111,7 +111,7 @@ class Engine {
     Frame result{op, {row.begin(), row.end()}};
     if (policy_.demand == Policy::Demand::kNewestFirst)
       std::reverse(result.inputs.begin(), result.inputs.end());
-    // What is there already may go while the rest is made, if nothing better can.
+    // Inputs in memory may be evicted while the others are made, if nothing cheaper can.
     std::stable_partition(result.inputs.begin(), result.inputs.end(),
                           [&](ValueId v) { return !in_memory(v); });
     for (ValueId v : result.inputs) {
@@ -120,7 +120,7 @@ class Engine {
     }
     return result;
   }
-  /// With its own stack: chains of missing ops may be as long as the graph.
+  /// Uses an explicit stack: chains of missing ops may be as long as the graph.
   void run_recursively(OpId root) {
     std::vector<Frame> stack;
     stack.push_back(frame(root));
@@ -148,7 +148,7 @@ class Engine {
   bool in_memory(ValueId v) const { return present_[v] || graph_.is_graph_input(v); }
 
   void execute(OpId op) {
-    // A run that lasts for ever sees no staleness any more.
+    // Caps the clock: in endless runs staleness stops growing.
     constexpr std::int64_t kLastTick = kMaxCount - 1;
     const std::int64_t ticks = policy_.age == Policy::Age::kElapsed ? graph_.duration[op].count() : 1;
     clock_ = std::min(kLastTick, clock_ + ticks);
@@ -177,25 +177,25 @@ class Engine {
     stopped_ = stopped_ || limits_.spend(1) || std::ssize(outcome_.plan.steps) > max_steps_;
   }
 
-  /// Lets go of inputs that no other op needs and that outputs may be written over. Returns what the step
-  /// itself needs of them beside the outputs.
+  /// Releases inputs that no other op needs and that outputs may be written over. Returns the part of them
+  /// that the step needs in addition to the outputs.
   Bytes write_over(OpId op) {
     Bytes beside;
     for (const auto& [v, saved] : reuses(graph_, op)) {
       const bool is_last = graph_.readers[v].back() <= at_ && wants_[v] == 1 && !graph_.kept[v];
-      if (!is_last || !present_[v] || !may_go(v)) continue;
+      if (!is_last || !present_[v] || !can_evict(v)) continue;
       drop(v);
       beside += graph_.bytes[v] - saved;
     }
     return beside;
   }
 
-  /// The order has passed `op`: its reads are done for good.
+  /// The order has passed `op`: its inputs lose this reader.
   void retire(OpId op) {
     for (ValueId v : graph_.inputs[op]) {
       const auto readers = graph_.readers[v];
       while (at(next_read_[v]) < readers.size() && readers[at(next_read_[v])] <= op) ++next_read_[v];
-      if (policy_.eager && present_[v] && next_read(v) == kNever && !graph_.kept[v] && may_go(v)) drop(v);
+      if (policy_.eager && present_[v] && next_read(v) == kNever && !graph_.kept[v] && can_evict(v)) drop(v);
     }
     for (ValueId v : graph_.outputs[op]) {
       if (graph_.readers[v].empty() && !graph_.kept[v]) drop(v);
@@ -215,7 +215,7 @@ class Engine {
     return i < readers.size() ? readers[i].index() : kNever;
   }
 
-  /// Duration of what is missing to make v again, v's op included, or nothing where that cannot be.
+  /// Duration of recomputing v with all missing inputs, or nothing if that is impossible.
   std::optional<std::int64_t> closure(ValueId v) {
     ++generation_;
     stack_.assign(1, graph_.producer[v]);
@@ -236,7 +236,7 @@ class Engine {
     }
     return policy_.cost == Policy::Cost::kOwn ? graph_.duration[graph_.producer[v]].count() : sum;
   }
-  /// Duration of the missing values that would need v, recursively.
+  /// Duration of the missing values that need v, recursively.
   std::int64_t missing_readers(ValueId v) {
     ++generation_;
     std::vector<ValueId> open{v};
@@ -259,8 +259,8 @@ class Engine {
     return sum;
   }
 
-  /// Some missing value that may still be wanted could only be made from v.
-  bool wanted_again(ValueId v) {
+  /// True if a missing value that may still be needed can only be recomputed from v.
+  bool needed_again(ValueId v) {
     ++generation_;
     std::vector<ValueId> open{v};
     while (!open.empty()) {
@@ -277,10 +277,10 @@ class Engine {
     }
     return false;
   }
-  /// Evicting v loses nothing that cannot be made again.
-  bool may_go(ValueId v) {
+  /// True if evicting v loses nothing that cannot be recomputed.
+  bool can_evict(ValueId v) {
     if (closure(v)) return true;
-    if (wanted_again(v)) return false;
+    if (needed_again(v)) return false;
     has_frozen_ = true;
     return true;
   }
@@ -289,7 +289,7 @@ class Engine {
     if (policy_.age != Policy::Age::kNextUse) return real(clock_ - touched_[v] + 1);
     std::int32_t next = next_read(v);
     if (next == kNever) {
-      // It can only serve to make something again: as far away as the first thing made from it.
+      // Only useful for recomputation: as far away as the first use of a value recomputed from it.
       next = narrow<std::int32_t>(graph_.num_ops());
       for (OpId reader : graph_.readers[v]) {
         for (ValueId w : graph_.outputs[reader]) next = std::min(next, next_read(w));
@@ -298,13 +298,13 @@ class Engine {
     return real(std::max(1, next - at_.index()));
   }
 
-  /// What it takes to make v again, raised, or nothing where it cannot be and is wanted.
+  /// The cost of recomputing v, raised to its power, or nothing if v is needed and cannot be recomputed.
   std::optional<double> fresh_cost(ValueId v) {
     double cost = 0;
     if (const auto again = closure(v)) {
       cost = real(*again) + 1.0;
       if (policy_.cost == Policy::Cost::kNeighborhood) cost += real(missing_readers(v));
-    } else if (wanted_again(v)) {
+    } else if (needed_again(v)) {
       return std::nullopt;
     }
     return raised(cost, policy_.cost_power);
@@ -319,8 +319,8 @@ class Engine {
       return std::tuple(a.score, a.value) < std::tuple(b.score, b.value);
     }
   };
-  /// Finding costs is what takes the time, and evictions change few of them. So each call looks at one in
-  /// kRefresh again, takes the others as they were, and looks again at what seems the least.
+  /// Computing costs takes most of the time, and evictions change few of them. So each call recomputes one in
+  /// kRefresh, uses cached costs for the others, and recomputes the apparent minimum.
   static constexpr std::int64_t kRefresh = 8;
 
   std::vector<Scored> score_pool() {
@@ -348,7 +348,7 @@ class Engine {
     return scored;
   }
 
-  /// Evicts until `needed` more bytes fit; false where nothing is left to evict.
+  /// Evicts until `needed` more bytes fit; false if nothing is left to evict.
   bool make_room(Bytes needed) {
     work_ = 1;
     std::vector<Scored> scored = score_pool();
@@ -370,7 +370,7 @@ class Engine {
         std::push_heap(scored.begin(), scored.end(), later);
         continue;
       }
-      if (closure(least.value) || !wanted_again(least.value)) {
+      if (closure(least.value) || !needed_again(least.value)) {
         drop_for_room(least.value);
         evicted = true;
       }
@@ -393,7 +393,7 @@ class Engine {
   Limits& limits_;
   IndexVector<ValueId, bool> present_;
   IndexVector<ValueId, std::int32_t> pins_;   ///< must stay
-  IndexVector<ValueId, std::int32_t> wants_;  ///< ops under way that read it
+  IndexVector<ValueId, std::int32_t> wants_;  ///< ops being prepared that read it
   IndexVector<ValueId, std::int32_t> next_read_;
   IndexVector<ValueId, std::int64_t> touched_;
   IndexVector<OpId, std::int64_t> op_mark_;

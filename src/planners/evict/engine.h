@@ -1,5 +1,5 @@
-// Runs the graph's order in a memory of fixed size: what does not fit is evicted by a score, what is missing
-// is recomputed on demand. One engine for `dtr`, which may not look ahead, and `evict`, which may.
+// Runs the graph's order in a memory of fixed size: evicts values by a score when memory is full, recomputes
+// missing ones on demand. One engine for `dtr`, which must not look ahead, and `evict`, which may.
 #pragma once
 
 #include "remat/limits.h"
@@ -7,8 +7,8 @@
 
 namespace remat::evict {
 
-/// What a value in memory is worth: cost^a / (bytes^b * age^c), after h of DTR (Kirisame et al. 2021); the
-/// cheapest goes first.
+/// The score of a value in memory: cost^a / (bytes^b * age^c), after h of DTR (Kirisame et al. 2021). The
+/// value with the least score is evicted first.
 struct Policy {
   enum class Cost {
     kOwn,           ///< duration of its op
@@ -22,10 +22,10 @@ struct Policy {
   };
   enum class Power { kZero, kHalf, kOne, kTwo };
 
-  /// How what an op lacks is made again.
+  /// How missing inputs of an op are recomputed.
   enum class Demand {
-    kTogether,     ///< all missing ops in the graph's order, what they read pinned: fewest recomputations
-    kOldestFirst,  ///< input by input, recursively, only the inputs of the ops under way pinned: least memory
+    kTogether,     ///< all missing ops in the graph's order, inputs pinned: fewest recomputations
+    kOldestFirst,  ///< input by input, recursively, pinning only inputs of running ops: least memory
     kNewestFirst,  ///< the same, inputs made later in the order first
   };
 
@@ -43,9 +43,9 @@ struct Policy {
 };
 
 struct Outcome {
-  Plan plan;              ///< valid in fixed order, also where it overflowed
+  Plan plan;              ///< valid in fixed order, even if it overflowed
   bool complete = false;  ///< false: the limits or the cap on steps ended the run; `plan` is not valid
-  Bytes overflow;         ///< most bytes by which the engine's own count passed the budget
+  Bytes overflow;         ///< most bytes over the budget by the engine's own count
   std::int64_t evictions = 0;
 };
 

@@ -18,8 +18,8 @@ using Power = Policy::Power;
 using Demand = Policy::Demand;
 
 /// The scores that were the best on some shared graph at some budget, of 200 tried on each (8 graphs, 14
-/// budgets from 60 % down to the floor). Staleness won more often than looking ahead: it keeps checkpoints
-/// spread evenly, where the next use keeps the last ones.
+/// budgets from 60 % down to the floor). Staleness won more often than lookahead: it keeps checkpoints evenly
+/// spread, while the next use keeps the last ones.
 constexpr Policy kPolicies[] = {
     {Cost::kNeighborhood, Age::kStale, Power::kOne, Power::kOne, Power::kOne},
     {Cost::kClosure, Age::kStale, Power::kOne, Power::kOne, Power::kTwo},
@@ -56,7 +56,7 @@ Policy random_policy(Random& random) {
   return policy;
 }
 
-/// Runs that differ in score and in the memory they are given, and the best of what came out.
+/// Runs with different scores and memory sizes, and the best plan of all.
 class Portfolio {
  public:
   Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, Limits& limits)
@@ -81,8 +81,8 @@ class Portfolio {
     }
     for (std::int64_t round = 0; round < options_.rounds && limits_.work() < end && !limits_.reached();
          ++round) {
-      // The engine counts an instance until it evicts it, so a plan may need less than the engine was given;
-      // and what a tighter memory forces may be bought back better than what a wider one leaves.
+      // The engine counts an instance until it evicts it, so a plan may need less than its memory size. And
+      // buying back after a tighter size may give a better plan than a wider size.
       attempt(random_policy(random_), target(pick(random_, {1.0, 0.97, 0.94, 0.9, 0.8, 1.03, 1.07, 1.12})));
     }
   }
@@ -93,9 +93,9 @@ class Portfolio {
   static Bytes share_of(Bytes bytes, std::int64_t percent) {
     return Bytes(bytes.count() / 100 * percent + bytes.count() % 100 * percent / 100);
   }
-  /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
+  /// Memory size of one run: around the budget, or below the least peak so far for objective peak.
   Bytes target(double factor) const {
-    // The engine knows no rerun states.
+    // The engine does not count rerun states.
     const Bytes base =
         by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget - room_for_rerun_states(graph_);
     return Bytes(static_cast<std::int64_t>(factor * real(base)));

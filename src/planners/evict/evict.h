@@ -1,4 +1,4 @@
-// Remat's own constructive planner: runs of an eviction cache with different scores, each bought back.
+// Remat's constructive planner: runs of an eviction cache with different scores, polished by `buy_back`.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace remat::evict {
 
-/// The table in evict.cc says what each is.
+/// Described by the table in evict.cc.
 struct Options {
   std::int64_t rounds = 96;
   std::int64_t work = 10'000'000;

@@ -10,12 +10,12 @@
 namespace remat::greedy {
 namespace {
 
-/// The scan stops dropping where the plan has grown to this many steps per op.
+/// The scan stops dropping when the plan has this many steps per op.
 constexpr std::size_t kMaxStepsPerOp = 32;
 
 /// The plan as a linked list that grows ahead of the scan: a dropped op is inserted again just before the
-/// first step that reads it. State: the list and which values are in memory at the scan. `place` orders the
-/// steps; neighbours are halved and the list is numbered again when two of them touch.
+/// next step that reads it. State: the list, and the values in memory at the scan. `place` orders the steps:
+/// a new step gets the midpoint of its neighbours, and the list is renumbered when there is none.
 class Scan {
  public:
   Scan(const Graph& graph, Bytes budget, Limits& limits)
@@ -79,7 +79,7 @@ class Scan {
     }
     for (ValueId v : graph_.outputs[op]) drop_if_unread(v);
   }
-  /// What the step counts less: of inputs that nobody reads after it, as things stand.
+  /// The overlap of the step with inputs that no later step of the current list reads.
   Bytes reused(std::int32_t at) const {
     Bytes sum;
     for (const auto& [input, bytes] : reuses(graph_, step(at).op)) {
@@ -97,14 +97,14 @@ class Scan {
     memory_ -= graph_.bytes[v];
   }
 
-  /// In memory, not touched by the step `at`, and read later.
+  /// In memory, not read or made by step `at`, and read later.
   bool is_idle(ValueId v, std::int32_t at) const {
     return present_[v] && !reads_[v].empty() &&
            std::find(reads_[v].begin(), reads_[v].end(), at) == reads_[v].end();
   }
-  /// What dropping the op's outputs would free at the step, or nothing where that cannot be: everything it
-  /// reads must be in memory now, and a recomputation must have served its reader first (or two
-  /// recomputations for one step could drop each other for ever).
+  /// Bytes that dropping the op's outputs frees at the step, or nothing if they cannot be dropped: all its
+  /// inputs must be in memory now, and a recomputation must be read first (or two recomputations for one step
+  /// could drop each other forever).
   Bytes freed_by(OpId op, std::int32_t at) const {
     if (!graph_.recomputable[op] || fresh_[op] || op == step(at).op) return Bytes();
     for (ValueId v : graph_.inputs[op]) {
@@ -176,7 +176,7 @@ class Scan {
   std::vector<Step> list_;  ///< first the ops in their order, then what is inserted
   IndexVector<ValueId, std::vector<std::int32_t>> reads_;  ///< steps at or after the scan
   IndexVector<ValueId, bool> present_;
-  IndexVector<OpId, bool> fresh_;   ///< recomputed, and not read since
+  IndexVector<OpId, bool> fresh_;   ///< recomputed and not read since then
   std::vector<OpId> resident_ops_;  ///< ops with an output in memory, and some without
   IndexVector<OpId, bool> listed_;
   Bytes memory_;
@@ -185,7 +185,8 @@ class Scan {
 
 PlanResult run(const Problem& problem, const PlanOptions&, Limits& limits) {
   const Graph& graph = *problem.graph;
-  // For the least peak the scan drops all that it can. It knows no rerun states and leaves room for all.
+  // For the least peak the scan drops all that it can. It does not count rerun states, and leaves room for
+  // all of them.
   const Bytes budget =
       problem.objective == Objective::kPeak ? Bytes() : problem.budget - room_for_rerun_states(graph);
   Scan scan(graph, budget, limits);

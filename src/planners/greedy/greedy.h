@@ -1,5 +1,5 @@
-// GreedyRemat (Kumar et al. 2019, section 4; the rule of XLA): one scan over the graph's order that drops
-// what lowers memory most whenever a step is over the budget.
+// GreedyRemat (Kumar et al. 2019, section 4; the rule of XLA): one scan over the graph's order that evicts
+// the value which lowers memory most whenever a step is over the budget.
 #pragma once
 
 #include "remat/planner.h"

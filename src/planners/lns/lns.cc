@@ -29,7 +29,7 @@ class Search {
     evaluated(keep_all_plan(graph_), budget_, kAny);
     for (const Plan& start : problem_.starts) evaluated(start, budget_, kAny);
     if (!is_over()) recreate(script_of(keep_all_plan(graph_)), budget_, kAny);
-    // What runs nothing twice is an order to begin from, free order's.
+    // In free order, a start without recomputation is an order to begin from.
     for (const Plan& start : problem_.starts) {
       if (std::ssize(start.steps) == std::ssize(graph_.duration) && !is_over())
         recreate(script_of(start), budget_, kAny);
@@ -60,7 +60,7 @@ class Search {
            (by_peak() ? kOverAll : kOver) * over * real(graph_.base_duration);
   }
 
-  /// Within `room`, time is bought back. What is above `most` is not looked at further.
+  /// Buys time back within `room`. Plans above `most` are not evaluated further.
   State evaluated(Plan plan, Bytes room, double most) {
     Simulation cost = simulate(graph_, plan);
     if (cost.peak <= room && !by_peak()) {
@@ -76,7 +76,7 @@ class Search {
         cost.peak = taken;
       }
     }
-    // For the least peak every plan asks for less than it has.
+    // For objective peak, every improved plan lowers the budget below its peak.
     if (by_peak() && (best_.empty() || cost.peak < best_.cost().peak)) {
       budget_ = cost.peak - std::max(Bytes(1), Bytes(cost.peak.count() / kPeakSteps));
       least_ = {};
@@ -87,7 +87,7 @@ class Search {
     return state;
   }
 
-  /// Simulated annealing from the best plan; as hot as a share of what is recomputed there.
+  /// Simulated annealing from the best plan; the temperature is a share of its recomputed duration.
   void cycle(std::int64_t length) {
     State current = least_;
     const double hot = kHot * std::max(0.0, current.energy);
@@ -105,7 +105,7 @@ class Search {
     }
   }
 
-  /// The walk's least over the budget; no plan where the walk was not worth its end.
+  /// The walk's script of least peak, as a plan; none if the walk was abandoned as too slow.
   State recreate(Script script, Bytes room, double most) {
     ++tries_;
     Script found;
@@ -128,37 +128,37 @@ class Search {
     return evaluated(found.empty() ? least_.plan : steps_of(found), room, most);
   }
 
-  /// Slower than what buying back can make into `most`. More is recomputed from cut to cut, so a walk that is
-  /// too slow remains it.
+  /// Too slow for buying back to reach `most`. Recomputation grows from cut to cut, so a walk that is too
+  /// slow stays so.
   bool is_too_slow(const Script& script, double most) const {
-    // The first plan that fits is welcome, whatever it costs.
+    // The first plan that fits is accepted at any duration.
     if (by_peak() || most == kAny || !best_.fits()) return false;
     Wide duration = 0;
     for (const Item& item : script) duration += graph_.duration[item.op].count();
     return real(duration - graph_.base_duration.count()) > (1 + kBoughtBack) * most;
   }
 
-  /// The share of the budget that a plan is to leave free.
+  /// The share of the budget to leave free.
   double less_room() {
     if (problem_.footprint) return 2 * less_ * random_.unit();
     return random_.chance(kLessRoom) ? kMostLess * random_.unit() : 0;
   }
 
-  /// As much less room that one plan in five keeps the budget with its footprint.
+  /// Adapts the room so that one plan in five is within the budget with its footprint.
   void learn(bool fits) {
     constexpr double kStep = 0.001, kMost = 0.2;
     less_ = std::clamp(less_ + (fits ? -4 * kStep : kStep), 0.0, kMost);
   }
 
-  // Other values of all of these were level over six cases and three seeds (docs/planners/lns.md).
-  static constexpr double kOver = 10;       // of the graph's own time, for as much again as the budget
-  static constexpr double kOverAll = 1000;  // where nothing else counts
+  // Other values of these made no difference over six cases and three seeds (docs/planners/lns.md).
+  static constexpr double kOver = 10;       // penalty in base durations for an excess of one budget
+  static constexpr double kOverAll = 1000;  // the same if only the peak counts
   static constexpr std::int64_t kPeakSteps = 200;
-  static constexpr double kHot = 0.02;  // of what is recomputed
+  static constexpr double kHot = 0.02;  // of the recomputed duration
   static constexpr double kLeast = 1e-12;
   static constexpr double kAny = 1e300;
   static constexpr std::int64_t kFirstCycle = 200, kLongestCycle = 100'000;
-  static constexpr double kBoughtBack = 0.15;  // of what is recomputed
+  static constexpr double kBoughtBack = 0.15;  // of the recomputed duration
   static constexpr double kLessRoom = 0.5, kMostLess = 0.03;
   static constexpr std::int64_t kMostSteps = 24;  // for each op
   static constexpr std::int64_t kMostWithoutChange = 500;
@@ -173,7 +173,7 @@ class Search {
   Bytes budget_;
   double less_ = 0.01;
   std::int64_t tries_ = 0, ended_early_ = 0, accepted_ = 0;
-  std::int64_t without_change_ = 0;  ///< tries in sequence that came to the plan that they ruined
+  std::int64_t without_change_ = 0;  ///< consecutive tries that returned the plan they started from
 };
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {

@@ -1,4 +1,4 @@
-// Large neighbourhood search: recomputations go, and minimum cuts bring back what the budget asks for.
+// Large neighbourhood search: removes recomputations, then repairs the budget by minimum cuts.
 #pragma once
 
 #include "remat/planner.h"

@@ -1,5 +1,5 @@
-// Ruin and recreate (Schrimpf et al. 2000): what is taken out of a script, and what makes other cuts the
-// cheapest.
+// Ruin and recreate (Schrimpf et al. 2000): removes parts of a script, and perturbs durations so that other
+// cuts become the cheapest.
 #pragma once
 
 #include "plan/script.h"
@@ -7,10 +7,10 @@
 
 namespace remat::lns {
 
-/// The script without some of its reruns and fetches: mostly of one stretch of them, else of all.
+/// The script without some of its reruns and fetches: mostly those of one stretch, else from anywhere.
 Script ruined(const Graph& graph, const Script& script, Random& random);
 
-/// Draws other durations for `shaken`, a copy of the graph.
+/// Draws new durations for `shaken`, a copy of the graph.
 void shake(const Graph& graph, Graph& shaken, Random& random);
 
 }  // namespace remat::lns

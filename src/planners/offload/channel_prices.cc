@@ -44,7 +44,7 @@ ChannelPrices::ChannelPrices(const Graph& graph, const Host& host)
 }
 
 FetchPrices ChannelPrices::fetch_prices() const {
-  // However slow the host is, many instances of every value add up to less than a graph may hold.
+  // Keeps sums over many instances of all values within a graph's limits, however slow the host is.
   const double most = 0x1p56 / real(std::ssize(values_) + 1);
   FetchPrices prices(graph_->num_values(), kMaxCount);
   for (ValueId v : values_) {

@@ -16,7 +16,7 @@ FetchGraph::FetchGraph(const Graph& graph, const IndexVector<ValueId, bool>& cho
   for (ValueId v : graph.values()) builder.add_value(graph.bytes[v]);
   for (ValueId v : graph.graph_inputs) builder.add_input(v.index());
   std::vector<std::int64_t> after;
-  std::vector<std::pair<ValueId, std::int64_t>> fetched;  // a value and its mark
+  std::vector<std::pair<ValueId, std::int64_t>> fetched;  // a value and its token
   for (OpId op : graph.ops()) {
     after.clear();
     fetched.clear();

@@ -1,4 +1,4 @@
-// The recomputation that is left where it is settled which values are on the host.
+// The recomputation problem that remains once the values on the host are chosen.
 #pragma once
 
 #include "planners/offload/script.h"
@@ -6,12 +6,12 @@
 
 namespace remat::offload {
 
-/// The graph with an op for each value that may be fetched. The op that made the value makes a mark of no
-/// bytes, and the new op, which takes little time, reads the mark and makes the value: running that again is
-/// a fetch. Planners that know no host plan it.
+/// The graph with an extra op for each value that may be fetched. The op that made the value now makes a
+/// token of 0 bytes, and the extra op, which takes little time, reads the token and makes the value:
+/// rerunning it is a fetch. Planners without support for hosts can plan this graph.
 class FetchGraph {
  public:
-  /// `price`: what a fetch costs, as a share of the time that its copy takes.
+  /// `price`: cost of a fetch, as a share of its copy's time.
   FetchGraph(const Graph& graph, const IndexVector<ValueId, bool>& chosen, const Host& host, double price);
 
   const Graph& graph() const { return fetch_; }

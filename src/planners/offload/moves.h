@@ -1,4 +1,4 @@
-// Small changes of a script: what the search of `offload` tries.
+// Small changes of a script, the moves of the search in `offload`.
 #pragma once
 
 #include <vector>
@@ -12,16 +12,16 @@ class Moves {
  public:
   Moves(const Graph& graph, Random& random);
 
-  /// False where nothing can be fetched or made again.
+  /// False if nothing can be fetched or recomputed.
   bool any() const { return !values_.empty(); }
-  /// The script that is changed from now on, and the step at which it holds most.
+  /// Sets the script to change, and its peak step.
   void start_from(const Script& script, StepId peak_step);
-  /// One or two changes: a rerun or a fetch goes, or becomes the other; or one comes, before a reader of a
-  /// value that waits for it, where `too_much` is true of a value that is held at the dearest step.
+  /// Makes one or two changes: removes a rerun or a fetch, turns one into the other, or inserts one before a
+  /// reader of an idle value; with `too_much`, of a value held at the peak step.
   Script changed(bool too_much);
 
  private:
-  /// Before the item at an index (or the end) comes another one, or the item itself goes.
+  /// Inserts an item before an index (or the end), or removes the item there.
   struct Edit {
     int index;
     bool erases;
@@ -34,9 +34,9 @@ class Moves {
 
   const Graph& graph_;
   Random& random_;
-  std::vector<ValueId> values_;  ///< that an op makes and that are not read by the next op alone
+  std::vector<ValueId> values_;  ///< made by an op, and not read by the next op alone
   Script script_;
-  int peak_ = 0;                                 ///< the item of the dearest step
+  int peak_ = 0;                                 ///< the item of the peak step
   std::vector<int> extras_;                      ///< fetches and reruns
   IndexVector<ValueId, std::vector<int>> uses_;  ///< items that make or read a value, and the end
   std::vector<Edit> edits_;

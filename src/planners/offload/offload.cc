@@ -69,7 +69,7 @@ class Offload {
     return candidate;
   }
 
-  /// Bytes over the budgets of device and host first, then time.
+  /// Ranks by bytes over the budgets of device and host first, then by time.
   std::tuple<Bytes, Duration, Bytes> rank(const Candidate& one) const {
     return {over(one), one.cost.duration, one.cost.traffic.out};
   }
@@ -78,7 +78,7 @@ class Offload {
     return std::max(Bytes(), one.cost.peak - problem_.budget) + host;
   }
 
-  /// The best is kept, with the plan that the reference simulator has confirmed.
+  /// Keeps the best candidate, with its plan confirmed by the reference simulator.
   bool take(Candidate candidate) {
     if (!current_best_.script.empty() && rank(candidate) >= rank(current_best_)) return false;
     timetable_.evaluate(candidate.script);
@@ -106,8 +106,8 @@ class Offload {
     return make_plan(inner, planner, {.seed = seed_ + round, .threads = 1, .set = {}}, limits).plan;
   }
 
-  /// With what may be fetched settled, `retention` says what is, and what runs again, at several prices of a
-  /// fetch: near 1 where the channels are the bottleneck.
+  /// For a fixed set of values that may be fetched, `retention` chooses fetches and reruns at several prices
+  /// of a fetch (near 1 if the channels are the bottleneck).
   void recompute_around(const Chosen& may_be_fetched, Limits& limits) {
     for (double price : {0.2, 0.05, 1.0, 0.5, 0.01}) {
       if (limits.reached() || is_optimal()) return;
@@ -118,7 +118,7 @@ class Offload {
     }
   }
 
-  /// Without a linear program; the last start copies and makes nothing again.
+  /// Starts without a linear program; the last one copies and recomputes nothing.
   void start_from_worth() {
     constexpr double kMostTime = 0.2;
     const OpId dearest(simulate(graph_, keep_all_plan(graph_)).peak_step.index());
@@ -127,7 +127,7 @@ class Offload {
     recompute_around(Chosen(graph_.num_values(), true), part);
   }
 
-  /// Prices of the channels, from what stalls at the prices before; the choice at each is a start.
+  /// Updates the prices of the channels by the stalls at the last prices; the choice at each is a start.
   void start_from_prices() {
     constexpr int kRounds = 100;
     constexpr double kMostTime = 0.35, kLearning = 0.5, kPace = 0.3, kSlower = 0.1;
@@ -143,7 +143,7 @@ class Offload {
     polish(limits_);
   }
 
-  /// Without each rerun and fetch of the best script that is not worth it, and with fetches for reruns.
+  /// Removes useless reruns and fetches from the best script, and replaces reruns by fetches if better.
   void polish(Limits& limits) {
     constexpr double kMostTime = 0.2;
     if (current_best_.script == polished_) return;
@@ -153,7 +153,7 @@ class Offload {
     polished_ = current_best_.script;
   }
 
-  /// Those first that take most time.
+  /// Tries to remove each rerun and fetch, the longest first.
   Candidate without_extras(Candidate one, Limits& limits) {
     for (bool again = true; again;) {
       again = false;
@@ -186,7 +186,7 @@ class Offload {
     return extras;
   }
 
-  /// Copies hold memory on their way, which a choice does not see: less room leaves some for them.
+  /// Copies in flight take memory that the choice does not count; less room leaves some for them.
   void search_prices(Limits& limits) {
     constexpr double kLessRoom = 0.3, kMostLess = 0.1;
     while (prices_.any() && !limits.reached() && !is_optimal()) {
@@ -197,7 +197,7 @@ class Offload {
     }
   }
 
-  /// The timetable is that of what is chosen at the prices.
+  /// The timetable then holds the script chosen at these prices.
   void try_prices(const ChannelPrices& prices, Bytes room, Limits& limits) {
     ++joint_choices_;
     Script choice = script_of(keep_all_plan(graph_));
@@ -214,7 +214,7 @@ class Offload {
     take(std::move(found));
   }
 
-  /// The best plan without a host, with fetches in the place of its reruns.
+  /// Starts from the best plan without a host, with reruns replaced by fetches.
   void start_from_reruns() {
     constexpr double kMostTime = 0.4, kPlanning = 0.7;
     if (is_over()) return;
@@ -226,7 +226,7 @@ class Offload {
     polish(part);
   }
 
-  /// `search` around what the best script fetches: it sees no channels, so a fetch has a price.
+  /// Runs `search` around the fetches of the best script. It knows no channels, so each fetch has a price.
   void search_around(double price, std::uint64_t round, Limits& limits) {
     constexpr double kPlanning = 0.8;
     if (limits.reached()) return;
@@ -273,7 +273,7 @@ class Offload {
     return next;
   }
 
-  /// Reruns become fetches, those first that take most time for a byte, wherever that is better.
+  /// Replaces reruns by fetches where that is better, those with the most time per byte first.
   Candidate with_fetches(Candidate one, Limits& limits) {
     for (bool again = true; again;) {
       again = false;
@@ -292,7 +292,7 @@ class Offload {
     take(with_fetches(std::move(one), limits));
   }
 
-  /// In turns: `search` and `retention` around what is on the host by then, and small changes.
+  /// In turns: `search` and `retention` around the values on the host, and annealing with small changes.
   void search() {
     constexpr int kTurns = 4;
     constexpr double kSearching = 0.6, kRecomputing = 0.15;
@@ -347,11 +347,11 @@ class Offload {
   CopyClock clock_;
   Timetable timetable_;
   Moves moves_;
-  ChannelPrices prices_;  ///< the best that were tried
+  ChannelPrices prices_;  ///< the best tried
   double least_energy_ = std::numeric_limits<double>::infinity();
   Incumbent best_;
   Candidate current_best_;
-  Script polished_;  ///< the best that was polished last
+  Script polished_;  ///< the last one polished
   std::int64_t joint_choices_ = 0, evaluations_ = 0, accepted_ = 0;
 };
 

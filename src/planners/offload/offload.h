@@ -1,4 +1,4 @@
-// Keep, compute again, or fetch back: joint plans for a problem with a host.
+// Joint plans for a problem with a host: keep, recompute, or offload and fetch.
 #pragma once
 
 #include "remat/planner.h"

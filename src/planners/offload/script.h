@@ -1,12 +1,11 @@
-// Scripts made of plans and of what is fetched.
+// Scripts from plans and fetched values.
 #pragma once
 
 #include "plan/script.h"
 
 namespace remat::offload {
 
-/// The steps, and each chosen value fetched across the longest gap, in time, between two uses of one
-/// instance.
+/// The steps, and each chosen value fetched across the longest gap in time between uses of one instance.
 Script script_of(const Graph& graph, const Plan& steps, const IndexVector<ValueId, bool>& chosen);
 
 /// The values that are fetched.

@@ -9,7 +9,7 @@
 namespace remat::offload {
 namespace {
 
-/// Nearly sorted as a rule.
+/// Insertion sort: lists are nearly sorted.
 template <class Less>
 void insertion_sort(std::vector<int>& order, Less&& less) {
   for (std::size_t i = 1; i < order.size(); ++i) {
@@ -119,7 +119,7 @@ void Timetable::make(ValueId v, StepId step) {
   one.is_fetched = false;
 }
 
-/// The newest instance is read no more.
+/// Ends the newest instance of a value.
 void Timetable::close(ValueId v) {
   const Use& one = uses_[v];
   memory_[one.first] += graph_.bytes[v];
@@ -142,7 +142,7 @@ void Timetable::schedule_out() {
 }
 
 void Timetable::schedule_in() {
-  // They were found in the sequence of the steps that read them.
+  // Copies in are listed by the steps that read them.
   Wide latest = start_[end()];
   for (std::size_t i = ins_.size(); i-- > 0;) {
     In& one = ins_[i];
@@ -173,11 +173,11 @@ void Timetable::fill_memory() {
     memory_[step] = live + momentary(graph_, steps_[step]);
   }
   if (!has_states_) return;
-  const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, Plan{steps_});
-  for (StepId step : steps_.ids()) memory_[step] += extra[step] - momentary(graph_, steps_[step]);
+  const IndexVector<StepId, Bytes> states = saved_generator_states(graph_, Plan{steps_});
+  for (StepId step : steps_.ids()) memory_[step] += states[step];
 }
 
-/// Moves waits and issues where a step is over the budget.
+/// Moves waits and issues of copies until no step is over the budget, or none can move.
 void Timetable::fit() {
   for (StepId step : steps_.ids()) {
     while (memory_[step] > budget_ && relieve(step)) continue;
@@ -214,7 +214,7 @@ bool Timetable::relieve(StepId step) {
   return true;
 }
 
-/// Steps and copies on their lines.
+/// Computes the times of steps and copies.
 void Timetable::run() {
   in_order_.clear();
   for (int i : indices(ins_)) {
@@ -280,7 +280,7 @@ void Timetable::measure() {
     on_host_[at(one.made)] += graph_.bytes[one.value];
     cost_.traffic.out += graph_.bytes[one.value];
   }
-  // Found by their readers: the last one of a value is met last.
+  // Listed by reader, so the last copy of a value comes last.
   for (int i : indices(ins_)) {
     Out& out = outs_[at(ins_[at(i)].out)];
     if (out.is_gone && --out.backs == 0) on_host_[at(ins_[at(i)].next.next())] -= graph_.bytes[out.value];

@@ -1,4 +1,4 @@
-// When values go to the host and come back, where a script says which; and what that costs.
+// The times of the copies of a script, and the cost of the plan.
 #pragma once
 
 #include <vector>
@@ -8,21 +8,21 @@
 
 namespace remat::offload {
 
-/// Times the copies of one script after the other. Out: from the end of the step that first makes the value,
-/// waited for at the first step after the last reader of that instance that need not stall for it. In: as
-/// late as the next reader and the copies after it allow. Both channels are first in, first out. Where that
-/// leaves a step over the budget, copies out are waited for earlier and copies in issued later, those first
-/// that stall least. O(edges + copies x steps over the budget).
+/// Times the copies of scripts, one script at a time. Copies out are issued at the end of the step that first
+/// makes the value, and waited for at the first step after the instance's last reader that need not stall for
+/// it. Copies in are issued as late as the next reader and later copies allow. Both channels are first in,
+/// first out. If a step is then over the budget, copies out are waited for earlier and copies in issued
+/// later, those with the least stall first. O(edges + copies x steps over the budget).
 class Timetable {
  public:
   Timetable(const Graph& graph, Bytes budget, const Host& host);
 
-  /// The cost of the script's plan by the rules of the reference simulator; its memory may be above, by what
-  /// is written over values that turn out to stay on the device. Of the traffic only the stalls, the bytes
-  /// out and the host peak.
+  /// The cost of the script's plan by the rules of the reference simulator. Its memory may be too high, by
+  /// overlaps with values that turn out to stay on the device. Traffic has only the stalls, the bytes out and
+  /// the host peak.
   const Simulation& evaluate(const Script& script);
-  /// A step waits for a copy. The copies before that one between which the channel did not rest are of values
-  /// made (out) or wanted (in) between two ops of the order.
+  /// A step that waits for a copy, and the busy period of its channel: the copies without a pause up to that
+  /// one, whose values are made (out) or needed (in) between two ops of the order.
   struct Stall {
     Way way;
     OpId first, last;
@@ -37,8 +37,8 @@ class Timetable {
  private:
   static constexpr int kNoCopy = -1;
 
-  /// A copy out: after the step `made`, and the bytes are free from `wait` on, after the step `last`, which
-  /// reads the instance last.
+  /// A copy out: issued after step `made`; its bytes are free from `wait` on, after `last`, the instance's
+  /// last reader.
   struct Out {
     ValueId value;
     StepId made, last, wait;
@@ -47,7 +47,7 @@ class Timetable {
     bool is_gone = true;
     Wide finish = 0;
   };
-  /// A copy in for the step `next`; after the last step where the value is kept.
+  /// A copy in for step `next`; the end of the plan if the value is kept.
   struct In {
     ValueId value;
     int out = kNoCopy;
@@ -62,8 +62,7 @@ class Timetable {
     int out = kNoCopy;
   };
 
-  /// A copy, and the copies before it between which the channel did not rest: from when, and from which op
-  /// on.
+  /// A copy, and the start of its channel's busy period: its time, and its op.
   struct Copied {
     Wide finish = 0, begin = 0;
     OpId first, last;
@@ -98,7 +97,7 @@ class Timetable {
   IndexVector<ValueId, Wide> out_time_, in_time_;
 
   IndexVector<StepId, OpId> steps_;
-  IndexVector<StepId, Wide> start_;    ///< of every step where nothing stalls, and the end
+  IndexVector<StepId, Wide> start_;    ///< of every step if nothing stalls, and the end
   IndexVector<StepId, Bytes> memory_;  ///< of every step; until `fill_memory` what a step adds
   IndexVector<ValueId, Use> uses_;
   IndexVector<ValueId, Wide> out_done_;
@@ -113,7 +112,7 @@ class Timetable {
   std::vector<int> out_order_, in_order_;  ///< as they are issued
   std::vector<Bytes> on_host_;
   std::vector<Stall> stalls_;
-  IndexVector<StepId, OpId> reached_;    ///< the last op of the order that has run, or runs then
+  IndexVector<StepId, OpId> reached_;    ///< the last op of the order that has run, the step's included
   IndexVector<StepId, Copied> awaited_;  ///< the copy that ends last of those that the step waits for
   Simulation cost_;
 };

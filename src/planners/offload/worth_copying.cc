@@ -17,7 +17,7 @@ class Windows {
  public:
   Windows() : used_(kParts, 0), room_(kParts, 0) {}
   double& room(std::int64_t part) { return room_[at(part)]; }
-  /// Does a copy of so long fit into the windows of the parts from `first` to `last`?
+  /// True if a copy of this length fits into the windows of the parts from `first` to `last`.
   bool fits(std::int64_t first, std::int64_t last, double time) const {
     for (std::int64_t k = first; k <= last; ++k) {
       if (used_[at(k)] + time > room_[at(k)]) return false;
@@ -34,7 +34,7 @@ class Windows {
 
 struct Waiting {
   ValueId value;
-  double worth;             ///< time to make it again, for a byte
+  double worth;             ///< time to recompute it, per byte
   std::int64_t made, read;  ///< parts of its op and of its next reader
 };
 

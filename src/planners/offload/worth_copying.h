@@ -6,9 +6,9 @@
 
 namespace remat::offload {
 
-/// Of what waits across the step of `at`, the values that cost most to make again for each byte, as many as
-/// both channels take in `share` of the time between their making and `at`, and between `at` and their next
-/// reader. Windows are told apart by 64 parts of the graph. O(values log values + 64 values).
+/// Of the values idle across the step of `at`, those that cost most per byte to recompute, as many as the
+/// channels can copy in `share` of the time: out between their making and `at`, back between `at` and their
+/// next reader. Time windows are resolved to 64 parts of the graph. O(values log values + 64 values).
 IndexVector<ValueId, bool> worth_copying(const Graph& graph, OpId at, const Host& host, double share);
 
 }  // namespace remat::offload

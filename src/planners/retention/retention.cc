@@ -18,10 +18,10 @@ namespace {
 constexpr int kMostMoments = 64;
 constexpr std::int64_t kMostTicks = 2'000'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
-constexpr std::int64_t kNear = 1000;  ///< this part of the step above the bound is the end of it
+constexpr std::int64_t kNear = 1000;  ///< a gap of this part of the base duration ends the search
 
-/// Forbids reruns that hold memory at the step and live on, the longest first, of so many bytes. There they
-/// are as much in the way as if they had been kept. False where there are none.
+/// Forbids reruns of `amount` bytes whose values are alive at the step, those that live longest first: at
+/// that step they cost as much as kept values. False if there are none.
 bool rule_out_reruns(Graph& graph, OpId at, const Plan& plan, StepId step, Bytes amount) {
   std::vector<InstanceLife> held;
   for (const InstanceLife& life : instance_lives(graph, plan)) {
@@ -39,10 +39,10 @@ bool rule_out_reruns(Graph& graph, OpId at, const Plan& plan, StepId step, Bytes
   return !held.empty();
 }
 
-/// Plans by choices at the moment of the keep-all peak, each of a smaller peak. Where one is over the budget
-/// later on, because what ran again for one op is held for others, such reruns are ruled out and the choice
-/// is made again: as many bytes as the step is over the budget, times two, and less where that was too much.
-/// Where no ruling helps, the moment gets less memory.
+/// Plans by choices at the moment of the keep-all peak, each with a smaller peak. If one is over the budget
+/// at a later step, since recomputed values are held for several readers, such reruns are forbidden and the
+/// choice is repeated: twice the step's excess in bytes, then less if that was too much. If that does not
+/// help, the moment gets less memory.
 std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& limits) {
   std::vector<Plan> plans;
   Simulation least = simulate(graph, keep_all_plan(graph));
@@ -80,7 +80,7 @@ std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& l
   return plans;
 }
 
-/// Goes on from plans moment by moment, from none twice, and adds the plans on the way.
+/// Continues from plans moment by moment, from each plan once, and adds all plans of the walk.
 class Relieved {
  public:
   Relieved(const Graph& graph, Bytes budget, std::vector<Plan>& plans)
@@ -122,7 +122,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   best.offer(keep_all_plan(graph));
   std::vector<Plan> plans = candidate_plans(graph, problem.budget, limits);
   const std::int64_t moments = std::ssize(plans);
-  // Where some fit, the others were steps on the way.
+  // If some fit, the others were intermediate plans.
   const auto fits = [&](const Plan& plan) { return simulate(graph, plan).peak <= problem.budget; };
   if (std::ranges::any_of(plans, fits)) std::erase_if(plans, std::not_fn(fits));
   for (Plan& plan : plans) {
@@ -147,7 +147,7 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
   if (!segmented.fits) relieved.add(plans.back(), limits);
   for (Plan& plan : first_moment_plans(graph, budget, limits)) plans.push_back(std::move(plan));
   relieved.add(plans.back(), limits);
-  // Where the first moment is not all, either way may come to the better plan.
+  // If the first moment does not suffice, either method may find the better plan.
   Limits part(limits, 0.5);
   if (plans.size() > 1) relieved.add(first, part);
   return plans;

@@ -1,4 +1,4 @@
-// The least duration at the moment when memory is scarcest, by minimum cuts; then at the next such moment.
+// Minimum cuts at the moment with the highest memory give the least duration there; then the next moment.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@ namespace remat::retention {
 
 PlannerInfo info();
 
-/// The plans on the way from keep-all towards the budget, in the order in which they were made; the last ones
-/// fit where any does. Empty where no moment's choice fits, or where keep-all does.
+/// The plans on the way from keep-all to the budget, in the order of their making; the last ones fit if any
+/// does. Empty if no moment's choice fits, or if keep-all fits.
 std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits);
 
 }  // namespace remat::retention

@@ -9,13 +9,13 @@ namespace remat::retention {
 namespace {
 
 constexpr int kMostChoices = 16;
-constexpr int kLeastGain = 8;  ///< a choice after which more than 7/8 of the excess is left is the last one
+constexpr int kLeastGain = 8;  ///< stop after a choice that leaves more than 7/8 of the excess
 constexpr int kMostCuts = 64;  ///< for each choice
 constexpr std::int64_t kMostSegmentTicks = 2'000'000'000;
 constexpr std::int64_t kSegmentTicksPerUnit = 50;
 constexpr std::int64_t kStepsPerUnit = 64;
 
-/// Where the reruns of one choice can be cut. State: what of `ruled` may run again.
+/// The places at which the reruns of one choice can be cut. State: the ops of `ruled` that may be rerun.
 class Segments {
  public:
   Segments(const Graph& graph, const Retention& choice, Graph& ruled)
@@ -40,8 +40,8 @@ class Segments {
     for (OpId op : before()) crossing_[op] = sum += crossing_[op];
   }
 
-  /// Where at least `excess` bytes of the reruns that are held at the step come back later then, and least is
-  /// kept for it. False where there is no such place.
+  /// Cuts where at least `excess` bytes of rerun values alive at the step are recomputed later, and the least
+  /// is kept for it. False if there is no such place.
   bool cut(const Plan& plan, StepId step, Bytes excess) {
     IndexVector<OpId, Bytes> held(graph_.num_ops());
     Bytes all;
@@ -52,7 +52,7 @@ class Segments {
       held[maker] += graph_.bytes[life.value];
       all += graph_.bytes[life.value];
     }
-    // A longer first segment leaves fewer to come.
+    // A longer first segment leaves fewer segments.
     const Bytes enough = excess + Bytes((all - excess).count() / 4);
     OpId near, any;
     Bytes earlier;
@@ -85,8 +85,9 @@ class Segments {
   const Graph& graph_;
   const Retention& choice_;
   Graph& ruled_;
-  IndexVector<ValueId, OpId> last_reader_;  ///< of those that run again
-  IndexVector<OpId, Bytes> crossing_;       ///< of what a rerun up to here makes and a later one reads
+  IndexVector<ValueId, OpId> last_reader_;  ///< of rerun values
+  /// of values that a rerun up to here makes and a later rerun reads
+  IndexVector<OpId, Bytes> crossing_;
 };
 
 }  // namespace

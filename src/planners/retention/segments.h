@@ -1,4 +1,4 @@
-// Choices at one moment whose reruns come back in segments, each when there is memory for it again.
+// Choices at one moment whose reruns are split into segments, each run when there is memory for it.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@ struct SegmentedPlans {
   std::optional<Plan> first;  ///< of the choice as it is
   std::optional<Plan> least;  ///< of the smallest peak, if it is another one
   bool fits = false;          ///< one of them
-  Duration gap;               ///< at least what the one that fits is slower than any plan at this moment
+  /// at least by how much the one that fits is slower than the bound at this moment
+  Duration gap;
 };
 
 /// The best choice at the moment of the keep-all peak, cut into segments until its plan is within the budget

@@ -24,7 +24,7 @@ constexpr Line kNothing = [] {
 
 std::int64_t slots_for(std::int64_t bytes, std::int64_t slot) { return bytes / slot + (bytes % slot > 0); }
 
-/// Times to the units of the table.
+/// Converts times to units of the table.
 class Clock {
  public:
   explicit Clock(const Chain& chain) {
@@ -52,8 +52,8 @@ class Clock {
 
 }  // namespace
 
-/// The table by slabs of sixteen slots; within a slab row (s, t) at tri(s) + t. A slab needs the slabs of
-/// fewer slots for what is left beside a checkpoint, and shorter chains in itself.
+/// The table in slabs of sixteen slots; within a slab, row (s, t) is at tri(s) + t. A slab depends on slabs
+/// of fewer slots (the room beside a checkpoint) and on its own shorter chains.
 class ChainTable::Filling {
  public:
   Filling(const Chain& chain, std::int64_t budget, std::int32_t slots, Limits& limits)
@@ -105,7 +105,7 @@ class ChainTable::Filling {
     const std::int64_t forward = is_last(t) ? option.first_need : around(t) + option.forward_need;
     return slots_for(std::max(forward, option.backward_need), slot_);
   }
-  /// Slots to pass s ... next - 1 on the way to (next, t).
+  /// Slots needed to pass s ... next - 1 before (next, t).
   std::int64_t pass_need(std::int64_t s, std::int64_t next, std::int64_t t) const {
     return slots_for(around(t) + needs(t)[at(tri(s) + next - 1)], slot_);
   }
@@ -121,11 +121,11 @@ class ChainTable::Filling {
   void shifted(std::int64_t s, std::int64_t t, std::int64_t m, Line& into) const;
   std::int64_t last_start(std::int64_t s, std::int64_t t, std::int64_t m) const;
   struct Choice {
-    std::int64_t next;    ///< where the second part starts; the stage itself where it is saved
+    std::int64_t next;    ///< where the second part starts; s itself if the stage is saved
     std::int32_t option;  ///< of a saved stage
   };
   Choice choose(std::int64_t s, std::int64_t t, std::int64_t m) const;
-  /// Takes no extra time with fewer slots than m already.
+  /// True if m - 1 slots already suffice without extra time.
   bool is_free(std::int64_t s, std::int64_t t, std::int64_t m) const { return value(s, t, m - 1) == 0; }
   Line* row(std::int64_t s, std::int64_t t) { return &slabs_.back()[at(tri(s) + t)]; }
   Line* packed(std::int64_t s, std::int64_t t) { return &packed_[at(s * kBlock + t - block_)]; }
@@ -139,7 +139,7 @@ class ChainTable::Filling {
   /// At tri(s) + j: most bytes of passing s ... j, the working checkpoint between them included.
   std::vector<std::int64_t> needs_, first_needs_;
   std::vector<std::unique_ptr<Line[]>> slabs_;
-  /// Of the last stages [block_, block_ + 16): rows (s, t) less the checkpoint before s, with the passes
+  /// For last stages [block_, block_ + 16): rows (s, t) shifted by the checkpoint before s, plus the passes
   /// before.
   std::vector<Line> packed_;
   std::int64_t block_ = 0;
@@ -230,7 +230,7 @@ void ChainTable::Filling::fill_tile(std::int64_t s0, std::int64_t s1, std::int64
   }
 }
 
-/// Passes s ... next - 1 for next in [first, last], as far as the lanes have room for them.
+/// Folds in passes s ... next - 1 for next in [first, last], for the lanes with enough slots.
 void ChainTable::Filling::fold_starts(std::int64_t s, std::int64_t t, std::int64_t first, std::int64_t last,
                                       std::int64_t m, Line& best) {
   if (first > last) return;
@@ -239,7 +239,7 @@ void ChainTable::Filling::fold_starts(std::int64_t s, std::int64_t t, std::int64
     fold(best, packed(first, t), kBlock, row(s, first - 1), all - first + 1);
     first = all + 1;
   }
-  // From here on only the lanes from `lane` on have the room.
+  // From here on only lanes from `lane` on have enough slots.
   for (int lane = 1; lane < kLanes && first <= last; ++lane) {
     const std::int64_t some = std::min(last, last_start(s, t, m + lane));
     if (first > some) continue;
@@ -250,7 +250,7 @@ void ChainTable::Filling::fold_starts(std::int64_t s, std::int64_t t, std::int64
   }
 }
 
-/// Adds what saving s gives, stores the row, and packs it for shorter first parts.
+/// Adds the option of saving s, stores the row, and packs it for longer chains.
 void ChainTable::Filling::finish(std::int64_t s, std::int64_t t, std::int64_t m, Line& best) {
   Cell* cells = row(s, t)->lane;
   const Cell passed = before(t)[at(s)];
@@ -302,7 +302,7 @@ std::int64_t ChainTable::Filling::trace(std::int64_t first, std::int64_t last, s
   Wide sum = 0;
   struct Part {
     std::int64_t s, t, m;
-    Action then;  ///< the backward half that ends it, where `t` is negative
+    Action then;  ///< the backward half that ends the part, if `t` is negative
   };
   std::vector<Part> open{{first, last, slots, {}}};
   const auto act = [&](const Action& action) {

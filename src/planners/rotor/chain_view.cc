@@ -34,7 +34,7 @@ class Cutter {
     }
   }
 
-  /// False where the graph is no chain however much is held.
+  /// False if the graph is no chain, however many values are held.
   bool cut() {
     constexpr int kRounds = 8;
     for (int round = 0; round < kRounds; ++round) {
@@ -112,8 +112,8 @@ class Cutter {
     begins_ = std::move(some);
   }
 
-  /// Walks the backward ops with the stage falling as they ask for it. What an op reads of a later stage is
-  /// held from now on; false where there was such a value.
+  /// Walks the backward ops and lowers the stage as their inputs require. An input from a later stage is held
+  /// from then on; false if there was one.
   bool assign_backward() {
     bool fits = true;
     std::int32_t stage = stages() - 1;
@@ -141,7 +141,7 @@ class Cutter {
   std::vector<OpId> begins_;
 };
 
-/// Memory of a run of some ops: lives of values in steps of it.
+/// Memory of a run of some ops, from live ranges of values in its steps.
 class Segment {
  public:
   Segment(const Graph& graph, const std::vector<OpId>& ops)
@@ -162,7 +162,7 @@ class Segment {
     }
     return 0;
   }
-  /// Everything that the ops make: `stays` says what outlives the segment, `skips` what is charged elsewhere.
+  /// Adds all outputs of the ops: `stays`: those that outlive the segment; `skips`: those counted elsewhere.
   template <class Stays, class Skips>
   void make(Stays&& stays, Skips&& skips) {
     for (std::size_t step = 0; step < ops_.size(); ++step) {
@@ -228,8 +228,8 @@ class Measure {
     return false;
   }
 
-  /// until_[v]: the last backward half, the lowest stage, before whose end a held or backward value is
-  /// needed, kNever where it is kept; a forward half that reads it may run again up to then.
+  /// until_[v]: the lowest stage (the last backward half) that needs a held or backward value; kNever if it
+  /// is kept. Counts forward halves that read it, which may be rerun up to then.
   void last_uses() {
     for (ValueId v : graph_.values()) {
       if (!counts_around(v)) continue;
@@ -260,7 +260,7 @@ class Measure {
     view_.chain.around.assign(change.begin(), change.end() - 1);
   }
 
-  /// Which forward ops another run of a stage needs.
+  /// Selects the forward ops that a rerun of a stage needs.
   void select_reruns(std::int32_t i) {
     auto& half = view_.halves[at(i)];
     half.pass = reruns(half.forward, [&](ValueId v) { return cutter_.crosses(v); });
@@ -331,7 +331,7 @@ class Measure {
   std::int64_t backward_peak(std::int32_t i) const {
     const auto& half = view_.halves[at(i)];
     Segment segment(graph_, half.backward);
-    // What was there before and goes on after is in around[i]; what ends here is in it for all steps.
+    // Values alive before and after the stage are in around[i]; those that end here count for all its steps.
     std::int64_t all_along = view_.chain.around[at(i)];
     for (ValueId v : ending_[at(i)]) {
       all_along -= graph_.bytes[v].count();
@@ -357,8 +357,8 @@ class Measure {
   ChainView view_;
 };
 
-/// Visits the ways to cut the forward pass until `visit` says false: no skips held, then the longest ones, as
-/// long as that gives a fifth more stages.
+/// Visits ways to cut the forward pass until `visit` returns false: first no skips held, then the longest
+/// ones, as long as that gives a fifth more stages.
 template <class Visit>
 void each_cut(const Graph& graph, const Pairing& pairing, std::int64_t most_stages, Visit&& visit) {
   for (Cuts cuts : {Cuts::kReadByBackward, Cuts::kAll}) {

@@ -37,7 +37,7 @@ struct ChainView {
 /// values + edges) each.
 std::vector<ChainView> chain_views(const Graph& graph, const Pairing& pairing, std::int64_t most_stages);
 
-/// True where there is any, without the work of describing it.
+/// True if there is any view; cheaper than describing it.
 bool has_chain_view(const Graph& graph, const Pairing& pairing, std::int64_t most_stages);
 
 /// The plan of a schedule: valid in both orders, first runs in the graph's order.

@@ -18,7 +18,7 @@ void fold_here(Line& best, const Line* right, std::int64_t stride, const Line* l
   *reinterpret_cast<Row*>(&best) = least;
 }
 
-// Sixteen minima stay in registers where the machine has 32 of them, against eight loads a round.
+// On machines with 32 vector registers, sixteen minima stay in registers, for eight loads per round.
 REMAT_VECTOR
 void fold_tile_here(Line* const* best, const Line* right, std::int64_t stride, const Line* const* left,
                     std::int64_t count) {

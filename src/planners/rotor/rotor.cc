@@ -45,7 +45,7 @@ class Run {
   }
 
  private:
-  /// Its table takes less than what is left.
+  /// True if the table takes less work than is left.
   bool is_quick(const ChainView& view) const {
     constexpr Wide kEntriesPerUnit = 7200;  // an entry: one way to split one part of the chain in one slot
     constexpr double kUnitsPerSecond = 1e7;
@@ -61,7 +61,7 @@ class Run {
     if (options_.costs == "unit") return solve_unit(view);
     const std::int64_t room = (problem_.budget - graph_.resident).count();
     if (problem_.objective == Objective::kTime && solve_within(view, room) && best_.fits()) return;
-    // The least budget of the table that has a schedule at all.
+    // The least budget of the table with a schedule.
     solve_least(view);
   }
 

@@ -7,7 +7,7 @@
 
 namespace remat::rotor {
 
-/// The table in rotor.cc says what each is.
+/// Described by the table in rotor.cc.
 struct Options {
   std::int64_t slots = 500;
   std::int64_t stages = 1000;

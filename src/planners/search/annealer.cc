@@ -7,8 +7,8 @@
 namespace remat::search {
 namespace {
 
-constexpr std::int64_t kBatch = 64;        // moves between looks at limits, temperature and price
-constexpr std::int64_t kLook = 4;          // moves between looks at the clock
+constexpr std::int64_t kBatch = 64;        // moves between updates of limits, temperature and price
+constexpr std::int64_t kLook = 4;          // moves between checks of the clock
 constexpr double kPriceStep = 0.005;       // relative, per batch
 constexpr double kPriceReach = 4.0;        // short cycles take larger steps: e^4 up or down in one cycle
 constexpr std::int64_t kPeakSteps = 500;   // objective peak: the budget falls by this part of the peak
@@ -64,15 +64,15 @@ void Annealer::begin(const Plan& plan) {
   keep_closest();
 }
 
-/// All excess of the keep-all plan is worth a tenth of its duration: off by some factor, which adaptation
-/// corrects within some thousand moves.
+/// First guess: all excess of keep-all costs a tenth of its duration. Adaptation corrects the error within
+/// some thousand moves.
 void Annealer::guess_price() {
   const auto excess = real(state_.tracker.excess());
   const double duration = std::max(1.0, real(graph_->graph->base_duration));
   if (excess > 0) state_.price = (options_.adapt ? 0.1 : 10.0) * duration / excess;
 }
 
-/// Takes the committed state, which is within the budget, as the best and asks for less memory.
+/// Takes the committed state, which is within the budget, as the best, and lowers the budget.
 void Annealer::lower_budget() {
   Tracker& tracker = state_.tracker;
   const std::int64_t peak = tracker.peak_units();
@@ -129,7 +129,7 @@ void Annealer::try_move() {
     return;
   }
   if (unsaved_ && (!fits || duration > tracker.duration())) {
-    // The best plan is about to be left: it is copied first, and this one move is lost.
+    // Copies the best plan before leaving it, at the cost of this move.
     tracker.rollback();
     settle_best();
     return;

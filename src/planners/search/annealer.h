@@ -38,13 +38,12 @@ class Annealer {
   bool idle() const { return total_weight_ == 0; }
   /// Continues from a valid plan, which also counts as seen.
   void begin(const Plan& plan);
-  /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, sooner where the limits
-  /// come first.
+  /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, or until a limit.
   void cycle(std::int64_t moves, double hot, double cold, Limits& limits);
 
   /// The fastest plan within the budget, if any was seen.
   const std::optional<Found>& best() const { return best_; }
-  /// The plan with the smallest peak among those looked at while none was within the budget.
+  /// The plan with the smallest peak of those seen while none was within the budget.
   const std::optional<Found>& closest() const { return closest_; }
   /// The unit of temperatures: the mean duration of what may run again.
   double mean_recomputation() const { return mean_recomputation_; }

@@ -1,6 +1,5 @@
-// Objective peak: what the other moves make again is near by, at most 24 ops. Near the least peak it pays to
-// drop the results of whole layers, and the place where they are made again matters more than when they are
-// read.
+// Objective peak: the other moves recompute at most 24 nearby ops. Near the least peak it pays to drop the
+// results of whole layers, and to recompute them where memory is lowest, even long before they are read.
 #include <algorithm>
 
 #include "planners/search/moves.h"
@@ -8,8 +7,8 @@
 namespace remat::search {
 namespace {
 
-/// What lies in memory across a step over the budget goes. All that it takes to make it again runs, in one
-/// chain, mostly where least is in memory before it is read.
+/// Drops a value in memory across a step over the budget, and recomputes it with all that it needs in one
+/// chain, mostly at the step with the least memory before its reader.
 class DeepChain : public Move {
  public:
   DeepChain() : Move("deep_chain", 4) {}
@@ -21,7 +20,7 @@ class DeepChain : public Move {
     const auto [op, reader] = draw_across(state, across);
     if (!reader) return false;
     const OccId before = state.random.chance(0.25) ? reader : lowest(state, across, reader);
-    // Longer ones pay on dense graphs, and take the time of many shorter ones.
+    // Longer chains pay on dense graphs, but take as long as many shorter ones.
     ops_left_ = state.random.chance(0.75) ? kMostOps : kMostOpsOfLong;
     if (reader == tracker.end_occ()) ops_left_ = std::min(ops_left_, kMostOpsOfKept);
     room_ = state.threshold + state.price * real(tracker.excess());
@@ -42,9 +41,8 @@ class DeepChain : public Move {
     OccId reader;
   };
 
-  /// An op with an output that is in memory across the step, which does not read it, and the step that reads
-  /// it next. What is only held to the end is drawn less often: to make a gradient again takes most of the
-  /// graph.
+  /// An op with an output that is alive across the step and not read by it, and the next step that reads it.
+  /// Outputs only held to the end are drawn less often: recomputing a gradient takes most of the graph.
   static Drawn draw_across(State& state, OccId across) {
     const Tracker& tracker = state.tracker;
     const StepModel& graph = tracker.graph();
@@ -82,7 +80,7 @@ class DeepChain : public Move {
     }
   }
 
-  /// The step behind `across` with the least in memory, up to the reader.
+  /// The step with the least memory after `across` and up to the reader.
   static OccId lowest(State& state, OccId across, OccId reader) {
     const Tracker& tracker = state.tracker;
     OccId best = reader, occ = reader;
@@ -99,7 +97,7 @@ class DeepChain : public Move {
     return best;
   }
 
-  /// The op behind all that it reads and that is dead there. False where that takes too many ops or too long.
+  /// Appends the op after all its inputs that are dead here. False if that takes too many ops or too long.
   bool collect(State& state, OpId op, Tracker::Key at) {
     const Tracker& tracker = state.tracker;
     const StepModel& graph = tracker.graph();
@@ -109,7 +107,7 @@ class DeepChain : public Move {
     ++state.ticks;
     const auto inputs = graph.inputs[op];
     const auto n = std::ssize(inputs);
-    // Which of two chains comes first decides what lies in memory beside the other.
+    // In random sequence: the chain computed first stays in memory during the other.
     const std::int64_t first = n > 1 ? state.random.below(n) : 0;
     for (std::int64_t i = 0; i < n; ++i) {
       const BundleId b = inputs[narrow<std::size_t>((first + i) % n)];
@@ -123,7 +121,7 @@ class DeepChain : public Move {
     return true;
   }
 
-  IndexVector<OpId, std::int64_t> in_chain_;  ///< the generation in which the op came into the chain
+  IndexVector<OpId, std::int64_t> in_chain_;  ///< the generation in which the op was added
   std::int64_t generation_ = 0;
   std::int64_t ops_left_ = 0;
   double room_ = 0;

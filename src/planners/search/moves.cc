@@ -18,7 +18,7 @@ OccId random_recomputation(State& state) {
   return all[at(state.random.below(std::ssize(all)))];
 }
 
-/// A random run of `op`: mostly the last, which is where gaps are.
+/// A random run of `op`: mostly the last, where gaps are.
 OccId random_run(State& state, OpId op) {
   OccId occ = state.tracker.last(op);
   while (state.tracker.prev_run(occ) && state.random.chance(0.4)) occ = state.tracker.prev_run(occ);
@@ -63,7 +63,7 @@ class Chain {
   std::int64_t depth_ = 0;
 };
 
-/// Where in the gap (cut, reader] to put the recomputation.
+/// The place in the gap (cut, reader] for the recomputation.
 OccId place_in_gap(State& state, OpId op, OccId cut, OccId reader) {
   Tracker& tracker = state.tracker;
   const auto draw = state.random.below(4);
@@ -226,7 +226,7 @@ class InsertErase : public Move {
       saved = std::max(saved, real(tracker.graph().duration[tracker.op(occ)]));
       candidates_.push_back(occ);
     }
-    // What reads nothing else goes with an erased step, so somewhat more than its own time may be saved.
+    // Steps read only by an erased one go with it, so more than its own time may be saved.
     const double limit = state.threshold + state.price * real(tracker.excess()) + 2 * saved;
     return insert_for_random_use(state, limit, OccId::none()) && erase_best(state);
   }
@@ -264,12 +264,12 @@ class EraseInsert : public Move {
     Tracker& tracker = state.tracker;
     const OccId occ = random_recomputation(state);
     if (!occ) return false;
-    // What the erased step made is kept longer, across the step before it: that is where memory is short.
+    // Without the erased step, its value is kept across the step before it, where memory is then short.
     OccId across = state.aimed ? tracker.prev(occ) : OccId::none();
     tracker.erase(occ);
     tracker.trim();
     if (across && !tracker.present(across)) across = OccId::none();
-    // A candidate is remembered by the state of the generator that made it.
+    // A candidate is stored as the generator's state from which it can be drawn again.
     const Tracker::Mark mark = tracker.mark();
     Random best_draw = state.random;
     double best_room = 0;
@@ -298,8 +298,8 @@ class EraseInsert : public Move {
   }
 };
 
-/// Shares of the draws. In free order few recomputations are left, and which ones they are matters more: many
-/// quick exchanges in place of few dear ones.
+/// Shares of the draws. In free order few recomputations remain, and their choice matters more: many quick
+/// exchanges instead of few slow ones.
 struct Weights {
   int erase, shift, insert_erase, erase_insert;
 };

@@ -1,4 +1,4 @@
-// Moves behind one contract.
+// The moves of the annealer, and their interface.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ class Move {
   explicit Move(std::string_view name, int weight) : name_(name), weight_(weight) {}
   virtual ~Move() = default;
 
-  /// Leaves edits pending and returns true, or returns false where the draw offers nothing to try; what is
-  /// pending then is taken back by the caller.
+  /// Leaves edits pending and returns true, or returns false if the draw offers nothing to try; the caller
+  /// then rolls back.
   virtual bool propose(State& state) = 0;
 
   std::string_view name() const { return name_; }

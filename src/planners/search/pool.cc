@@ -15,7 +15,7 @@ Simulation Pool::cost(const Found& found) const {
 namespace {
 
 /// The tracker's duration and peak are those of the reference simulator.
-bool is_true(const StepModel& compact, const Found& found) {
+bool matches_simulator(const StepModel& compact, const Found& found) {
   const Graph& graph = *compact.graph;
   const Simulation cost = simulate(graph, found.plan);
   return total_duration(graph, found.plan) == found.duration &&
@@ -25,7 +25,7 @@ bool is_true(const StepModel& compact, const Found& found) {
 }  // namespace
 
 void Pool::offer(const Found& found, bool sought) {
-  REMAT_ASSERT_HEAVY(is_true(*graph_, found), found.duration, found.peak, found.plan.steps.size());
+  REMAT_ASSERT_HEAVY(matches_simulator(*graph_, found), found.duration, found.peak, found.plan.steps.size());
   const std::scoped_lock lock(mutex_);
   auto& held = sought ? best_ : closest_;
   const Simulation now = cost(found);

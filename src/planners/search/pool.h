@@ -14,8 +14,8 @@ class Pool {
   Pool(const Problem& problem, const StepModel& graph, Limits& limits)
       : problem_(&problem), graph_(&graph), limits_(&limits) {}
 
-  /// Takes the plan if it is better than what is held. `sought`: it is what the annealer looks for, within
-  /// the budget or of the least peak, and no stopgap.
+  /// Takes the plan if it is better than the one held. `sought`: it is of the kind that the annealer looks
+  /// for, within the budget or of the least peak.
   void offer(const Found& found, bool sought);
   std::optional<Found> best() const;
   std::optional<Found> closest() const;

@@ -59,7 +59,7 @@ const OptionTable<Options>& table() {
   return kTable;
 }
 
-/// Plans that need less memory, by falling peak: a few of TWRemat's.
+/// A few of TWRemat's plans of low memory, by falling peak.
 std::vector<Plan> constructive_plans(const Problem& problem, double part, Limits& limits) {
   Limits share(limits, part);
   std::vector<Plan> plans;
@@ -67,7 +67,7 @@ std::vector<Plan> constructive_plans(const Problem& problem, double part, Limits
   return plans;
 }
 
-/// At larger budgets the search finds plans from keep-all itself, sooner than TWRemat.
+/// At larger budgets the search from keep-all is faster than TWRemat.
 bool needs_less(const Problem& problem, double part, Bytes keep_all_peak) {
   const auto less = static_cast<std::int64_t>(part * real(keep_all_peak));
   return problem.objective == Objective::kPeak || problem.budget.count() < less;

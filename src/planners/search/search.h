@@ -10,8 +10,7 @@ namespace remat::search {
 
 PlannerInfo info();
 
-/// Settings with which nothing runs again: free order's moves of first runs alone, from keep-all or the
-/// starts.
+/// Settings without recomputation: only free order's moves of first runs, from keep-all or the starts.
 std::map<std::string, std::string> only_first_runs();
 
 }  // namespace remat::search

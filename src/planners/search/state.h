@@ -1,4 +1,4 @@
-// What one searching thread works on, and the objective that its moves are judged by.
+// The state of one search thread, and the cost by which it judges moves.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace remat::search {
 
-/// Every technique that can be switched off (`--set NAME=off`), and the numbers that can be set. The table in
-/// search.cc says what each is, docs/planners/search.md what it is worth.
+/// Every technique that can be switched off (`--set NAME=off`), and the numbers that can be set. Described by
+/// the table in search.cc; measured in docs/planners/search.md.
 struct Options {
   bool insert_chain = true;
   bool erase = true;
@@ -58,10 +58,10 @@ struct State {
   Tracker tracker;
   Random random;
   double price = 0;
-  /// A move is taken where its cost is at most this: drawn again for every move from the temperature, so
-  /// that moves can give up early.
+  /// A move is accepted if its cost is at most this, drawn for every move from the temperature, so that moves
+  /// can give up early.
   double threshold = 0;
-  std::int64_t ticks = 0;   ///< looks of moves beside those that the tracker counts
+  std::int64_t ticks = 0;   ///< work of moves, without the tracker's own
   bool aimed = true;        ///< Options::aim
   std::vector<OpId> chain;  ///< scratch: ops of the chain that is being tried
   std::vector<Use> uses;    ///< all of them, the pseudo step at the end included

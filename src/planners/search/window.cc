@@ -6,7 +6,7 @@
 namespace remat::search {
 namespace {
 
-/// One step, first run or not, to another place near by or at the edge of what its neighbours allow.
+/// Moves one step, first run or not, to a nearby place or to the limit that its dependencies allow.
 class Slide : public Move {
  public:
   Slide() : Move("slide", 30) {}
@@ -64,9 +64,9 @@ class Slide : public Move {
   }
 };
 
-/// An op with those of its ancestors (or dependents) that stand between it and its new place. Valid without a
-/// look: what an op needs, or who needs it, is known by op, whichever run it is. Drawn seldom, since one
-/// takes ten times as long as a slide.
+/// Moves an op together with its ancestors (or dependents) between it and its new place. Needs no validity
+/// check: dependencies are by op, whichever run it is. Drawn seldom, since it takes ten times as long as a
+/// slide.
 class Window : public Move {
  public:
   Window() : Move("window", 5) {}
@@ -105,7 +105,7 @@ class Window : public Move {
     return swap(state, tracker.next(pivot));
   }
 
-  /// The mirror image: pivot and its dependents go behind the window.
+  /// The mirror image: moves the pivot and its dependents behind the window.
   bool later(State& state, OccId pivot, std::int64_t width) {
     const Tracker& tracker = state.tracker;
     second_.push_back(pivot);
@@ -154,7 +154,7 @@ class Window : public Move {
            std::ranges::any_of(graph.after[op], is_marked);
   }
 
-  std::vector<OccId> first_, second_;       ///< of the window, in the order that they will have
+  std::vector<OccId> first_, second_;       ///< of the window, in their new order
   IndexVector<OpId, std::int64_t> marked_;  ///< the generation in which the op was marked
   std::int64_t generation_ = 0;
 };

@@ -39,15 +39,15 @@ void Worker::publish() {
   if (annealer_.closest()) pool_->offer(*annealer_.closest(), false);
 }
 
-/// The plan that a line begins from: one of those that were given, one of those that were made, or keep-all.
+/// The plan that a line begins from: a given one, a constructed one, or keep-all.
 const Plan& Worker::start_of(Line line) {
   if (line == Line::kKeepAll) return starts_->keep_all;
   const auto& plans = line == Line::kGiven ? starts_->known : starts_->constructive;
   return plans[narrow<std::size_t>(random_.below(std::ssize(plans)))];
 }
 
-/// Plans that are given or made are good at once, but the best ones may descend from others: all lines go on,
-/// the best one more often.
+/// Given and constructed plans are good at once, but the best results may descend from others: all lines
+/// continue, the best one more often.
 Worker::Line Worker::draw_line(int cycle) {
   std::vector<Line> lines;
   if (!starts_->known.empty()) lines.push_back(Line::kGiven);
@@ -65,8 +65,7 @@ Worker::Line Worker::draw_line(int cycle) {
   return lines[at(random_.below(std::ssize(lines)))];
 }
 
-/// The best plan of the line so far: the best of all threads where the line leads, or has none while no line
-/// has one.
+/// The best plan of the line so far; that of all threads if the line leads, or if no line has a plan yet.
 std::optional<Found> Worker::best_of(Line line) const {
   const auto& own = best_[at(line)];
   for (const auto& other : best_) {
@@ -89,7 +88,7 @@ double Worker::begin_cycle(int cycle) {
     look_at(Line::kGiven, starts_->known);
     look_at(Line::kMade, starts_->constructive);
     line_ = line;
-    // Plans within the budget do not say what a byte is worth.
+    // Plans within the budget give no price of a byte.
     annealer_.begin(starts_->keep_all);
   }
   const auto from = best_of(line);
@@ -101,12 +100,12 @@ double Worker::begin_cycle(int cycle) {
   return options_.hot * options_.reheat * hotter();
 }
 
-/// Which temperature suits differs by a factor of a hundred between graphs, orders and budgets: cycles draw
-/// from 1/8, 1/4, ..., 16, the first of all takes `hot` itself.
+/// The best temperature differs by a factor of a hundred between graphs, orders and budgets: cycles draw a
+/// factor from 1/8, 1/4, ..., 16; the first takes `hot` itself.
 double Worker::hotter() { return options_.mix ? real(std::int64_t{1} << random_.below(8)) / 8 : 1.0; }
 
-/// Free order: where few ops run again, orders that need less memory are found while it costs little to leave
-/// the recomputations as they are.
+/// Free order: with few recomputations, orders of less memory are found at temperatures that leave the
+/// recomputations as they are.
 double Worker::cooler() const {
   constexpr double kMany = 100;
   if (!reorders()) return 1;
@@ -116,7 +115,7 @@ double Worker::cooler() const {
   return std::clamp(again / (kMany * annealer_.mean_recomputation()), options_.coolest, 1.0);
 }
 
-/// In free order plans differ by less than the cold end of a cycle lets through.
+/// In free order, plans differ by less than the final temperature of a cycle accepts.
 double Worker::draw_cold(double cold) {
   return reorders() && options_.mix && random_.chance(0.5) ? cold / 10 : cold;
 }
@@ -149,7 +148,7 @@ void Worker::search_peak(Limits& limits) {
   constexpr int kCyclesToSettle = 2;
   int cycle = 0;
   do {
-    // Another descent often ends lower than what a long search makes of the first.
+    // A second descent often ends lower than a long search from the first.
     if (options_.restart && ++cycle > kCyclesToSettle && random_.chance(options_.restarts)) {
       annealer_.begin(starts_->keep_all);
     } else if (const auto best = pool_->best()) {

@@ -34,7 +34,7 @@ class Worker {
   const Plan& start_of(Line line);
   Line draw_line(int cycle);
   std::optional<Found> best_of(Line line) const;
-  /// The plans as they are count for the line.
+  /// Counts these plans, unchanged, as results of the line.
   void look_at(Line line, const std::vector<Plan>& plans);
   double hotter();
   double cooler() const;

@@ -1,4 +1,4 @@
-// Algorithm 1 on our model. Its sequence is a valid plan as it stands in free order. What our model adds:
+// Algorithm 1 on our model. In free order its sequence is a valid plan. Additions of our model:
 // - fixed order: whenever an op is to run for the first time, all earlier ops that have not run come first,
 //   in the graph's order; all they read has an instance by then;
 // - ops that forbid recomputation, and ops all of whose read outputs are kept, are held from their first run
@@ -98,7 +98,7 @@ class Scheduler {
     return result;
   }
 
-  /// Computes the targets, all of them in the part, and holds each of them once for the caller.
+  /// Computes the targets, all in the part, and holds each once for the caller.
   void compute(std::int32_t node, const std::vector<OpId>& targets) {
     std::vector<OpId> open = needed(node, targets);
     if (stopped_) return;

@@ -12,7 +12,7 @@
 namespace remat::tw_remat {
 namespace {
 
-/// Longer plans are given up: TWRemat(1) may be polynomially long, and nobody runs such a plan.
+/// Longer plans are abandoned: TWRemat(1) may be polynomially long, which is of no practical use.
 constexpr std::int64_t kMaxStepsPerOp = 16;
 constexpr std::int64_t kMaxStepsPerOpAsked = 64;  // of a k that the user names
 
@@ -38,7 +38,7 @@ class Sweep {
   std::int64_t largest_k() const { return separators_.bags + 1; }
   const Separators& parts() const { return separators_; }
 
-  /// TWRemat(k), bought back where it fits, or nothing where it is too long.
+  /// TWRemat(k), with time bought back if it fits; nothing if it is too long.
   const std::optional<Candidate>& at(std::int64_t k) {
     const auto [found, is_new] = candidates_.try_emplace(k);
     if (!is_new) return found->second;

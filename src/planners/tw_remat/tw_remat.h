@@ -10,7 +10,7 @@
 
 namespace remat::tw_remat {
 
-/// The table in tw_remat.cc says what each is.
+/// Described by the table in tw_remat.cc.
 struct Options {
   std::int64_t k = 0;
   bool min_degree = false;
@@ -18,7 +18,7 @@ struct Options {
   bool buy_back = true;
 };
 
-/// What TWRemat(k) is built on, found once for all k.
+/// The input of TWRemat(k), computed once for all k.
 struct Separators {
   std::int32_t width = 0;
   std::int32_t bags = 0;
@@ -40,8 +40,8 @@ struct Candidate {
 };
 
 /// The Pareto set over k = 1, 2, 4, ..., bags in (peak, duration), by falling peak; deterministic and cheap:
-/// at most 16 times the steps of keep-all each, about log2(ops) plans, each bought back at its own peak.
-/// Meant as starts for search planners. Always holds a plan: keep-all where the limits allow no more.
+/// at most 16 times the steps of keep-all each, about log2(ops) plans, each bought back at its own peak. Used
+/// as starts of search planners. Never empty: holds keep-all if the limits allow no more.
 std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits);
 
 PlannerInfo info();

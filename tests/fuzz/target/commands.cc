@@ -30,8 +30,8 @@ struct Invocation {
   std::string first, second;
 };
 
-/// Keeps runs short and inside the folder: no paths that lead out, and numbers small enough to be worked off
-/// or, as all beyond 64 bits, absurd enough to be refused.
+/// Keeps runs short and inside the folder: no paths that leave it, and only numbers that are small or, beyond
+/// 64 bits, refused.
 std::string tamed(std::string argument) {
   std::replace(argument.begin(), argument.end(), '/', '_');
   constexpr std::size_t kSmall = 2, kAbsurd = 20;
@@ -85,7 +85,7 @@ Invocation read(std::string_view input) {
   return invocation;
 }
 
-/// A folder that goes with the process, and which is the working folder in it.
+/// The working folder of the process, removed at its end.
 class Workplace {
  public:
   Workplace() {
@@ -118,7 +118,7 @@ class Workplace {
   fs::path path_;
 };
 
-/// What is printed while this object lives.
+/// Captures what is printed while this object lives.
 class Capture {
  public:
   Capture() : out_(std::cout.rdbuf(out_text_.rdbuf())), err_(std::cerr.rdbuf(err_text_.rdbuf())) {}

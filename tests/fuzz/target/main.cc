@@ -1,5 +1,5 @@
-// The project's own fuzzer, for compilers that bring none: damages the files of a corpus and calls the
-// target. Takes the options of libFuzzer that `make fuzz` uses: remat_fuzz -runs=N -seed=S -dict=FILE CORPUS
+// The project's own fuzzer, for compilers without one: mutates the files of a corpus and calls the target.
+// Takes the options of libFuzzer that `make fuzz` uses: remat_fuzz -runs=N -seed=S -dict=FILE CORPUS
 #include <sanitizer/common_interface_defs.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""One file a paper, and one for plans with a host: graphs, planners, budgets, and how the tables read."""
+"""One file per paper, and one for plans with a host: graphs, planners, budgets and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remat.bench.suites import hiremate, kumar, kusumoto, moccasin, offload
 
 @dataclass(frozen=True)
 class Suite:
-    """What measures, and the seconds that it suggests for each planner but `auto`."""
+    """A suite: its function, and its default seconds for each planner except `auto`."""
 
     measure: Callable[[Lab], Section]
     limit: float

@@ -30,8 +30,8 @@ _PAPER = (
 
 
 def transformer(layers: int, batch: int = 64, sequence: int = 200, device: str = V100) -> GraphSpec:
-    """Encoder-decoder with that many layers on each side. The paper's has no vocabulary to speak of: with one
-    of 33,708 the logits alone are more than half of a small model's memory."""
+    """Encoder-decoder with `layers` layers on each side. The vocabulary is small, as the paper's must be:
+    with 33,708 entries the logits alone would be more than half of a small model's memory."""
     return GraphSpec(
         f"transformer{layers}-b{batch}-s{sequence}",
         f"transformer --depth {layers} --batch {batch} --sequence {sequence} --vocabulary 1000 {device}",
@@ -46,7 +46,7 @@ def unet(batch: int = 64, resolution: int = 256, device: str = V100) -> GraphSpe
 
 
 def gpt(layers: int, variant: str = "small", device: str = V100) -> GraphSpec:
-    """GPT-2 with that many layers; the small ones with a small vocabulary, for the same reason."""
+    """GPT-2 with this many layers; small ones have a small vocabulary, for the same reason."""
     vocabulary = " --vocabulary 8192" if variant == "small" else ""
     return GraphSpec(
         f"gpt-{variant}{layers}", f"gpt --variant {variant} --depth {layers}{vocabulary} {device}"
@@ -145,13 +145,13 @@ ALPHAS = ("0.2", "0.5", "1", "2")
 
 
 def among(names: Iterable[str]) -> list[str]:
-    """Those that are registered."""
+    """The registered ones of these planners."""
     known = published_planners()
     return [name for name in names if name in known]
 
 
 def measure(lab: Lab) -> Section:
-    """All of it; what needs the planner `hiremate` is left out where it is not registered."""
+    """Runs the suite; parts that need the planner `hiremate` are skipped if it is not registered."""
     graphs: list[Graph] = []
     optimal = Comparison("Table 3: all planners at the same budgets", published_planners())
     broad = Comparison("Table 4: all planners at HiREmate's memory", published_planners())
@@ -311,7 +311,7 @@ def _inputs(lab: Lab, graphs: list[Graph]) -> list[Figure]:
 
 
 def _options(lab: Lab, name: str, caption: str, option: str, values: Sequence[str]) -> list[Table | Figure]:
-    """Time against memory on the 6-layer Transformer, one line a value of an option."""
+    """Time against memory on the 6-layer Transformer, one line per value of an option."""
     graph = lab.graph(transformer(6, 32))
     head = ["", "levels, groups, distinct, largest", *(f"{share:g} %" for share in SHARES)]
     table = Table(f"{caption}, as numbers: overhead (%) on {graph.name}", head, [])

@@ -65,7 +65,7 @@ _PAPER = (
 
 
 def three(lab: Lab, graph: Graph) -> tuple[Run, Run, Run]:
-    """NoRemat, GreedyRemat and TWRemat as far down as they go."""
+    """NoRemat, GreedyRemat and TWRemat at their least peaks."""
     return (
         lab.plan(graph, "keep_all", objective="peak"),
         lab.plan(graph, "greedy", objective="peak"),
@@ -74,7 +74,7 @@ def three(lab: Lab, graph: Graph) -> tuple[Run, Run, Run]:
 
 
 def measure(lab: Lab) -> Section:
-    """All of it; under ten minutes on two cores."""
+    """Runs the suite; under ten minutes on two cores."""
     everyone = Comparison(
         "All planners at the peaks that GreedyRemat and TWRemat reach", published_planners()
     )
@@ -153,7 +153,7 @@ def _transformers(lab: Lab, graphs: list[Graph], everyone: Comparison) -> Table:
 
 
 def _compare(lab: Lab, comparison: Comparison, graph: Graph, runs: tuple[Run, Run, Run]) -> None:
-    """Rows at the peaks of GreedyRemat and TWRemat, where these have a plan."""
+    """Adds rows at the peaks of GreedyRemat and TWRemat, where these have a plan."""
     for run, name in ((runs[1], "GreedyRemat"), (runs[2], "TWRemat")):
         if run.peak is not None:
             comparison.measure(lab, graph, run.peak, f"{_share(graph, run)} ({name})")
@@ -252,7 +252,7 @@ def _along(name: str, rows: list[tuple[int, Run]], measure: Callable[[Run], floa
 
 
 def _trade_off(lab: Lab, everyone: Comparison) -> list[Table | Figure]:
-    """Figure 4: TWRemat(k) on ResNet200, and what buys the same memory cheaper."""
+    """Figure 4: TWRemat(k) on ResNet200, and faster plans of the same memory."""
     table = Table(
         "Figure 4: ResNet200, TWRemat(k) and `auto` at the peak it reaches",
         ["graph", "k", "peak GiB", "length", "tw_remat bought back", "auto"],

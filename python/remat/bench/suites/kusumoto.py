@@ -128,7 +128,7 @@ def least_budget(lab: Lab, graph: Graph, options: dict[str, str]) -> int | None:
 
 
 def below_vanilla(graph: Graph, run: Run) -> int | None:
-    """The formula's memory of Chen's best cuts; None where that is no less than keep-all's peak."""
+    """The formula's memory of Chen's best cuts; None if it is not below the keep-all peak."""
     if "formula_peak" not in run.counters:
         return None
     amount = graph.resident + run.counters["formula_peak"]
@@ -136,7 +136,7 @@ def below_vanilla(graph: Graph, run: Run) -> int | None:
 
 
 def measure(lab: Lab) -> Section:
-    """Both tables, and all planners where the strategies end."""
+    """Both tables, and all planners at the strategies' least budgets."""
     without = Table("Table 2: least memory without liveness analysis (GB)", HEAD, [])
     with_liveness = Table("The same with liveness analysis (GB, exact simulation)", HEAD, [])
     comparison = Comparison("All planners at the budgets that the strategies reach with liveness", _rivals())
@@ -178,7 +178,7 @@ def measure(lab: Lab) -> Section:
 
 
 def _rivals() -> list[str]:
-    """All but those that need long for a row; the other suites have them."""
+    """All planners except the slow ones, which other suites cover."""
     return [name for name in published_planners() if name not in ("checkmate_milp", "moccasin")]
 
 
@@ -189,7 +189,7 @@ def _gb(graph: Graph, amount: int | None, missing: str = "-") -> str:
 
 
 def _budgets(graph: Graph, runs: list[Run]) -> list[int]:
-    """The least peak, and half way up to keep-all."""
+    """The least peak, and the middle between it and keep-all."""
     least = min((run.peak for run in runs if run.peak is not None), default=graph.keep_all_peak)
     return [least, (least + graph.keep_all_peak) // 2]
 

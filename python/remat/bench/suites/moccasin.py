@@ -157,7 +157,7 @@ def _progress(graph: Graph, run: Run) -> Curve:
 
 
 def _curves(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], Run]) -> list[Table | Figure]:
-    """Figures 1 and 5: what each planner has after how many seconds."""
+    """Figures 1 and 5: the best duration of each planner over time."""
     panels = []
     for spec in (G1, G2, G3, G4):
         graph = lab.graph(spec)
@@ -170,7 +170,7 @@ def _curves(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], Ru
                 curves.append(_progress(graph, run))
             title = f"{graph.name}, {share:.0f} %"
             panels.append(Panel(title, "planning time (s)", "overhead (%)", curves, log_x=True))
-    # The real-world graph of Figure 1 is not public; its neighbour in size stands in.
+    # The real-world graph of Figure 1 is not public; a graph of similar size replaces it.
     first = [panel for panel in panels if panel.title == f"{G3.name}, 80 %"]
     return [
         Figure(

@@ -1,4 +1,4 @@
-"""Keep, compute again or fetch back: what a host is worth, beside recomputation and offload alone."""
+"""Keep, recompute or offload: the gain from a host, compared with recomputation alone and offload alone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def measure(lab: Lab) -> Section:
 
 
 def _rows(lab: Lab, graph: Graph, bandwidths: list[int], table: Table) -> list[float]:
-    """Adds the rows of a graph; returns how many points above the bound each is."""
+    """Adds the rows of a graph; returns the distance of each to the bound in percentage points."""
     above = []
     for percent in BUDGETS:
         budget = graph.share(percent)
@@ -116,7 +116,7 @@ def _rows(lab: Lab, graph: Graph, bandwidths: list[int], table: Table) -> list[f
 
 
 def _on_chain(lab: Lab, graph: Graph, table: Table) -> None:
-    """Adds the rows of a graph that the planners for chains cut into stages."""
+    """Adds the rows of a graph for the planners of chains."""
     for percent in CHAIN_BUDGETS:
         budget = graph.share(percent)
         alone = lab.plan(graph, "rotor", budget, limit=CHAIN_SECONDS)
@@ -135,7 +135,7 @@ def _on_chain(lab: Lab, graph: Graph, table: Table) -> None:
 
 
 def _against_all(lab: Lab, graph: Graph, table: Table) -> int:
-    """Adds a row for each bandwidth; returns in how many `auto` is faster."""
+    """Adds a row for each bandwidth; returns the number in which `auto` is faster."""
     faster = 0
     for bandwidth in BANDWIDTHS:
         host = f"{bandwidth}GB/s"

@@ -1,1 +1,1 @@
-"""What every layer uses: errors, the step graph, helpers of fx graphs, the allocator trace."""
+"""Shared by all layers: errors, the step graph, helpers for fx graphs, the allocator trace."""

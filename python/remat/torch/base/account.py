@@ -1,4 +1,4 @@
-"""Where the seconds of a call go: by phase, and every one in exactly one of them."""
+"""Time of a call by phase; each second counts in exactly one phase."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ REST = "other"
 class Account:
     """Seconds by phase, in the sequence in which the phases first began.
 
-    What a phase that begins inside another one takes is not the other's, and what is in no phase is "other":
-    all of them add up to the time since the account was opened.
+    Time of a nested phase does not count for the outer one, and time in no phase is "other": all add up to
+    the time since the account was opened.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -26,7 +26,7 @@ class Account:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """The block is this phase."""
+        """Counts the block for this phase."""
         self._turn()
         self._phases.append(name)
         self._seconds.setdefault(name, 0.0)
@@ -37,7 +37,7 @@ class Account:
             self._phases.pop()
 
     def seconds(self) -> dict[str, float]:
-        """Up to now; what is in no phase comes last."""
+        """Seconds by phase up to now; time in no phase comes last."""
         self._turn()
         return {**{n: s for n, s in self._seconds.items() if n != REST}, REST: self._seconds[REST]}
 
@@ -48,7 +48,7 @@ class Account:
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """What was spent between two answers of `Account.seconds`."""
+    """The difference of two results of `Account.seconds`."""
     return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 
 
@@ -57,7 +57,7 @@ _open: ContextVar[Account | None] = ContextVar("remat_account", default=None)
 
 @contextmanager
 def account() -> Iterator[Account]:
-    """What this thread does is counted while it lasts; an account that is open already goes on."""
+    """Counts the block's time on this thread; continues an account that is already open."""
     known = _open.get()
     if known is not None:
         yield known
@@ -72,7 +72,7 @@ def account() -> Iterator[Account]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """The block is this phase of the open account, if there is one."""
+    """Counts the block for this phase of the open account, if any."""
     known = _open.get()
     if known is None:
         yield

@@ -1,4 +1,4 @@
-"""What the allocator did: its own events, exact to the byte."""
+"""Traces of the allocator's own events, exact to the byte."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .turns import one_at_a_time
 class AllocatorTrace:
     """The CPU allocator's events of one window, in order: (address, bytes), bytes negative for a free.
 
-    The profiler reports the frees of blocks that were allocated in this window or in an earlier one; frees of
-    other blocks it does not know.
+    The profiler reports frees of blocks allocated in this or an earlier window; it does not know other
+    blocks.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class AllocatorTrace:
         self.times_ns: list[int] = []
 
     def add(self, found: list[tuple[int, int, int]]) -> None:
-        """Events that came after those known: (time, address, bytes)."""
+        """Adds later events: (time, address, bytes)."""
         self.times_ns += [when for when, _, _ in found]
         self.events += [(ptr, size) for _, ptr, size in found]
 
@@ -90,8 +90,8 @@ def _hand_out() -> None:
 
 @contextmanager
 def trace_allocations() -> Iterator[AllocatorTrace]:
-    """Record every allocation and free of the CPU allocator while the block runs: of this thread, and of
-    those that PyTorch lets work for it. Other threads that want to trace wait.
+    """Record every allocation and free of the CPU allocator while the block runs, of this thread and of
+    PyTorch's workers for it. Other threads that trace have to wait.
     """
     with one_at_a_time():
         if _open:
@@ -109,7 +109,7 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
 
 
 def is_traced() -> bool:
-    """Does a trace record now? Another one inside autograd's work would disturb it."""
+    """True while a trace records. A nested one inside autograd would disturb it."""
     return bool(_open)
 
 
@@ -129,7 +129,7 @@ def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
 
 
 def most_bytes(fn: Callable[[], Any], device: torch.device) -> tuple[Any, int]:
-    """What `fn()` returns, and the most bytes that it had allocated on `device` at once."""
+    """The result of `fn()`, and the peak of its allocated bytes on `device`."""
     runtime = runtime_of(device)
     if runtime.counts_memory:
         before = runtime.allocated()

@@ -1,4 +1,4 @@
-"""Ops that run alone: what surrounds them, and numbers for them."""
+"""Runs single ops: their surroundings, and numbers for their inputs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from .generators import generators_kept
 from .private import _DisableAutocast
 
-# So many are drawn; they are repeated.
+# Numbers drawn; larger tensors repeat them.
 _DRAWN = 1 << 16
-# What is no ordinary number, by the first of its places; a number per type is beside them.
+# Special values (infinities, NaN, ...), by their first position; a denormal per type is added.
 _STRANGE = ((7, 0.0), (11, -0.0), (101, float("nan")), (103, float("inf")), (107, -float("inf")))
 _DENORMAL = 109
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No gradients, no autocast, and the generators as they were afterwards."""
+    """Without gradients and autocast; restores the generators."""
     no_autocast: Any = _DisableAutocast
     with torch.no_grad(), no_autocast(), generators_kept():
         yield
@@ -29,7 +29,7 @@ def undisturbed() -> Iterator[None]:
 def vary(tensor: torch.Tensor, strange: bool) -> None:
     """Fill the whole storage of floating-point numbers with some of both signs.
 
-    strange: infinities, zeros of both signs, denormal numbers and what is not a number are among them.
+    strange: include infinities, zeros of both signs, denormal numbers and NaN.
     """
     flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
     if flat.element_size() == 1:

@@ -1,4 +1,4 @@
-"""What the user wants kept, and what never run again, by name of a module or kind of op."""
+"""The user's choices of results to keep and ops never to recompute, by module or kind of op."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _Op = TypeVar("_Op", bound=Named)
 def chosen_to_run_once(
     ops: Sequence[_Op], never_recompute: Sequence[str], always_keep: Sequence[str], step: str
 ) -> Iterator[_Op]:
-    """Ops that must not run again.
+    """Ops that must not be recomputed.
 
     never_recompute: every op of a kind, or inside a module, that one of these patterns names.
-    always_keep: the ops that make what leaves such a module (those inside may run again), and every op of
-        such a kind. An op that runs once keeps its results until they are read for the last time.
+    always_keep: the ops whose results leave such a module (ops inside may be recomputed), and every op of
+        such a kind. Results of an op that runs once are kept until their last reader.
     step: its name, for the warning that a pattern names nothing.
 
     A pattern names module paths ("layers.*.attention") or kinds ("mm", "aten.mm", "aten.mm.default"); "*"
@@ -88,7 +88,7 @@ def _enclosing(path: str) -> list[str]:
 
 
 def _kinds(op: Named) -> list[str]:
-    """What the kind of an op may be called: "aten.mm.default", "aten.mm", "mm"."""
+    """The names of an op's kind: "aten.mm.default", "aten.mm", "mm"."""
     parts = op.kind.split(".")
     return [op.kind, ".".join(parts[:2]), parts[1]] if len(parts) > 2 else [op.kind, parts[-1]]
 

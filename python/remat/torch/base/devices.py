@@ -1,7 +1,7 @@
-"""What differs between devices, behind one interface: the CPU, and accelerators by PyTorch's module for each.
+"""One interface to devices: the CPU, and accelerators by PyTorch's module for each.
 
-Those modules (`torch.get_device_module`) say the same by the same names for CUDA, ROCm (which is CUDA there),
-XPU and what others register; `torch.accelerator` has fewer of them and asks for an allocator written in C++.
+These modules (`torch.get_device_module`) have the same functions for CUDA, ROCm (called CUDA there), XPU and
+registered devices; `torch.accelerator` has fewer and needs an allocator written in C++.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 
 # Blocks of the allocators of accelerators are multiples of this.
 _BLOCK = 512
-# More than rounding to them adds to what an op or a loss takes.
+# An upper bound on what rounding to blocks adds for an op or a loss.
 _LEFT_OVER = 1 << 16
-# What is written before a call is timed, in sizes of the device's last cache.
+# Data written before a call is timed, in sizes of the device's last cache.
 _CACHES = 4
-# Where the settings of the allocators of accelerators stand, the newest name first.
+# Environment variables of the accelerators' allocators, the newest name first.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Bytes of one saved generator state, by type of device.
 _GENERATOR_BYTES = {"cpu": 5056, "cuda": 16}
@@ -31,7 +31,7 @@ _GENERATOR_BYTES = {"cpu": 5056, "cuda": 16}
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """Bytes of a device. free: what this process may still take; reserved: what it has, in use or not."""
+    """Bytes of a device. free: available to this process; reserved: held by it, in use or not."""
 
     free: int
     total: int
@@ -41,8 +41,8 @@ class FreeMemory:
 class DeviceRuntime(ABC):
     """A device that PyTorch computes on.
 
-    counts_memory: does its allocator count what is allocated, and keep the most that was? What is asked about
-        memory of a device that does not goes through the events of its allocator (base/allocator.py).
+    counts_memory: True if its allocator counts allocated bytes and their peak. Otherwise memory is measured
+        by the allocator's events (base/allocator.py).
     """
 
     counts_memory = False
@@ -51,37 +51,37 @@ class DeviceRuntime(ABC):
         self.device = device
 
     def allocated(self) -> int:
-        """Bytes in use. Raises NotImplementedError where they are not counted, as the next two do."""
+        """Bytes in use. Raises NotImplementedError if they are not counted, as the next two do."""
         raise NotImplementedError(f"{self.device} does not count memory")
 
     def highest(self) -> int:
-        """The most bytes that were in use since the mark was set back."""
+        """Peak of bytes in use since `reset_highest`."""
         raise NotImplementedError(f"{self.device} does not count memory")
 
     def requested(self) -> int:
-        """Bytes in use as they were asked for: blocks can be larger than that, by up to 1 MiB each (CUDA,
-        without expandable segments). What was planned is compared with these.
+        """Bytes in use as requested: blocks may be larger by up to 1 MiB each (CUDA, without expandable
+        segments). Plans are compared with these.
         """
         return self.allocated()
 
     def highest_requested(self) -> int:
-        """The most of them since the mark was set back."""
+        """Peak of requested bytes since `reset_highest`."""
         return self.highest()
 
     def in_blocks(self, allocated: int, requested: int) -> int:
-        """What something takes, measured both ways. A large block can be up to 1 MiB larger than what was
-        asked for: that is chance, and not counted.
+        """Memory measured both ways. A large block may exceed its request by up to 1 MiB, by chance; that is
+        not counted.
         """
         if allocated - requested < _LEFT_OVER:
             return allocated
         return -(-requested // _BLOCK) * _BLOCK
 
     def reset_highest(self) -> None:
-        """Set the marks back to what is in use now."""
+        """Reset the peaks to the bytes in use now."""
         raise NotImplementedError(f"{self.device} does not count memory")
 
     def memory(self) -> FreeMemory | None:
-        """None where the device does not say."""
+        """Free and reserved memory; None if the device does not tell."""
         return None
 
     def taken_by_libraries(self) -> int:
@@ -91,22 +91,22 @@ class DeviceRuntime(ABC):
         return 0
 
     def caching_allocator(self) -> str | None:
-        """Which simulated allocator (`remat.CachingAllocator`) hands out memory as the device's does in this
-        process. None where freed memory goes back at once.
+        """The simulated allocator (`remat.CachingAllocator`) that matches the device's in this process. None
+        if freed memory is returned at once.
         """
         return None
 
     @abstractmethod
     def release_cached(self) -> None:
-        """Give back what the allocator keeps without using it."""
+        """Release the allocator's cached memory."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait for all that was called."""
+        """Wait for all queued work."""
 
     @abstractmethod
     def synchronize_stream(self) -> None:
-        """Wait for what was called in the stream of this thread."""
+        """Wait for the work in this thread's stream."""
 
     @abstractmethod
     def generator_state(self) -> torch.Tensor:
@@ -148,8 +148,8 @@ class CpuRuntime(DeviceRuntime):
 
 
 class _Products(torch.autograd.Function):
-    """A product and one with a bias, which is another library's (cuBLASLt), in the thread of the forward and
-    in that of the backward.
+    """Runs a product, and one with a bias (by another library, cuBLASLt), in the threads of forward and
+    backward.
     """
 
     @staticmethod
@@ -191,8 +191,8 @@ class AcceleratorRuntime(DeviceRuntime):
         return int(counted["peak"]) if counted else self.highest()
 
     def _counters(self, name: str) -> Mapping[str, int]:
-        """Of bytes, as the allocator gives them: the module's other calls flatten and sort all of its
-        statistics first, three times a step. Empty where there are none, or not yet.
+        """The allocator's byte counters, read directly: the module's other calls flatten and sort all
+        statistics, three times a step. Empty if there are none yet.
         """
         nested = getattr(self.module, "memory_stats_as_nested_dict", None)
         found: Mapping[str, int] = nested(self.device).get(name, {}).get("all", {}) if nested else {}
@@ -214,7 +214,7 @@ class AcceleratorRuntime(DeviceRuntime):
     def taken_by_libraries(self) -> int:
         if self._by_libraries is None and self.counts_memory and self.device in accelerators_in_use():
             before = self.allocated()
-            # It is asked for while a step is traced, without gradients.
+            # Called while a step is traced, without gradients.
             with torch.inference_mode(False), torch.enable_grad():
                 x = torch.ones(16, 16, device=self.device, requires_grad=True)
                 _Products.apply(x).sum().backward()
@@ -258,8 +258,8 @@ class AcceleratorRuntime(DeviceRuntime):
             return int(start.elapsed_time(end) * 1e6)
 
     def _fill_caches(self) -> None:
-        """Write so much that a call reads its inputs from memory, as it does in a step, and that its kernels
-        are queued meanwhile: on an idle device the time of a small op is that of calling it.
+        """Write enough data that a call reads its inputs from memory, as in a step, and that its kernels are
+        queued meanwhile: on an idle device, a small op takes as long as calling it.
         """
         properties = getattr(self.module, "get_device_properties", None)
         size = getattr(properties(self.device), "L2_cache_size", 0) if properties else 0
@@ -273,17 +273,17 @@ class AcceleratorRuntime(DeviceRuntime):
         return [self.module.Stream(self.device) for _ in range(count)]
 
     def current_stream(self) -> Any:
-        """In which this thread's ops run."""
+        """The stream of this thread's ops."""
         return self.module.current_stream(self.device)
 
     def in_stream(self, stream: Any) -> Any:
-        """A context in which they run in this one."""
+        """A context in which ops run in this stream."""
         return self.module.stream(stream)
 
 
 @cache
 def runtime_of(device: torch.device) -> DeviceRuntime:
-    """Of a device that tensors are on."""
+    """The runtime of a device that holds tensors."""
     return CpuRuntime(device) if device.type == "cpu" else AcceleratorRuntime(device)
 
 
@@ -298,12 +298,12 @@ def generator_bytes(device_type: str) -> int:
 
 
 def generator_bytes_held(device_type: str) -> int:
-    """What one saved generator state takes of the device's own memory."""
+    """Bytes of device memory of one saved generator state."""
     return generator_bytes(device_type) if device_type == "cpu" else 0
 
 
 def accelerators_in_use() -> list[torch.device]:
-    """Those of this process whose generators may draw; none before the first tensor is there."""
+    """Accelerators of this process whose generators may be used; none before the first tensor exists."""
     found = torch.accelerator.current_accelerator()
     if found is None:
         return []
@@ -320,7 +320,7 @@ def default_device() -> torch.device:
 
 
 def with_index(device: torch.device) -> torch.device:
-    """Which of its type it is: the current one where nothing is said."""
+    """The device with its index, by default the current one."""
     if device.index is not None or device.type in ("cpu", "meta"):
         return device
     module: Any = torch.get_device_module(device)
@@ -333,7 +333,7 @@ def devices_in_use() -> list[torch.device]:
 
 
 def device_of_tensors(tensors: list[torch.Tensor]) -> torch.device:
-    """Where an op that reads or makes these runs: on an accelerator, if one of them is there; numbers often
+    """The device of an op that reads or makes these: an accelerator if any tensor is there; scalars often
     stay on the CPU.
     """
     devices = [tensor.device for tensor in tensors]

@@ -1,4 +1,4 @@
-"""What is done when an object ends."""
+"""Callbacks for the end of an object."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def when_gone(thing: object, call: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
-    """Call this once nobody holds the thing any more; not at the end of the process, which ends all."""
+    """Call this when the object is garbage collected, but not at the exit of the process."""
     ended = weakref.finalize(thing, call, *args)
     ended.atexit = False
     return ended

@@ -1,4 +1,4 @@
-"""What can go wrong between a PyTorch model and a plan."""
+"""Errors of the PyTorch front-end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class NothingToPlanError(UnsupportedModelError):
 
 
 class UnplannableError(UnsupportedModelError):
-    """One graph of a model holds it: that one can run as in eager mode, the others with their plans."""
+    """One graph of a model cannot be planned: it can run in eager mode, the others with their plans."""
 
 
 class HostMemoryError(remat.RematError):
-    """The host has no room for what a step copies out (a full disk, an exhausted budget of the host); raised
-    before the step. Or a copy failed.
+    """The host has no room for the copies of a step (a full disk, an exhausted host budget), raised before
+    the step; or a copy failed.
     """
 
 
@@ -38,8 +38,8 @@ class VerificationError(remat.RematError):
 
 
 def errors_stand_alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Errors of remat leave it without the frames of Dynamo and AOTAutograd that they came through: those
-    are of no use to who reads the one line that matters. The logger has them at level DEBUG.
+    """Strips the frames of Dynamo and AOTAutograd from errors of remat, which hide the one line that matters.
+    They are logged at level DEBUG.
     """
 
     @wraps(function)

@@ -14,7 +14,7 @@ from .devices import devices_in_use, runtime_of
 
 
 def _numpy() -> Any:
-    """Numpy's module of random numbers, where anybody uses it."""
+    """Numpy's module of random numbers, if it is imported."""
     return sys.modules.get("numpy.random")
 
 
@@ -56,7 +56,7 @@ def set_generator_states(states: GeneratorStates) -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """All of them are afterwards what they were."""
+    """Restores all generators afterwards."""
     states = generator_states()
     try:
         yield

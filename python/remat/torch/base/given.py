@@ -1,4 +1,4 @@
-"""What people give: is it a model, and can it be called so?"""
+"""Checks of users' arguments: is it a model, and can it be called with these inputs?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 def check_step(model: Any, sample_inputs: Any, loss: Any, runs: bool = True) -> None:
-    """Raises UsageError where no training step can be made of these. runs: must there be memory for one?"""
+    """Raises UsageError if these do not make a training step. runs: whether the step has to run, which needs
+    memory."""
     check_model(model)
     if runs:
         _check_memory(model, sample_inputs)
@@ -28,7 +29,7 @@ def check_step(model: Any, sample_inputs: Any, loss: Any, runs: bool = True) -> 
 
 
 def check_model(model: Any) -> None:
-    """Raises UsageError for what is no model, cannot be called, or has parameters without shapes."""
+    """Raises UsageError unless it is a model that can be called and whose parameters have shapes."""
     if not isinstance(model, torch.nn.Module):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
         raise remat.UsageError(f"the model is {kind}: it has to be a torch.nn.Module")
@@ -44,7 +45,8 @@ def check_model(model: Any) -> None:
 
 
 def arguments_in(sample_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Of a call: a tuple or list is positional ones, a mapping named ones, all else a single one."""
+    """The arguments of a call: a tuple or list is positional, a mapping is by keyword, anything else is a
+    single argument."""
     if isinstance(sample_inputs, Mapping):
         return (), dict(sample_inputs)
     if isinstance(sample_inputs, (tuple, list)):
@@ -53,8 +55,8 @@ def arguments_in(sample_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def as_traced(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Tensors of subclasses that change nothing but functions of torch are plain ones in a graph: PyTorch
-    traced what they make of these, and would refuse them where it runs.
+    """Replaces tensors of subclasses that only override functions of torch by plain ones: PyTorch traced
+    their effects, and would refuse them when the graph runs.
     """
     return tuple(a.as_subclass(torch.Tensor) if _is_only_named(a) else a for a in args)
 
@@ -66,11 +68,11 @@ def _is_only_named(item: Any) -> bool:
 
 
 def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:
-    """Raises UsageError where the model cannot be called with such arguments: another number, or names."""
+    """Raises UsageError if the model cannot be called with such arguments: wrong number or names."""
     if any(t.is_quantized for t in tree_leaves(sample_inputs) if isinstance(t, torch.Tensor)):
         raise remat.UsageError("a sample input is a quantized tensor, which no training step takes")
     if changes_arguments(model) or type(model).__call__ is not torch.nn.Module.__call__:
-        return  # they may become others
+        return  # pre-hooks may change them
     args, kwargs = arguments_in(sample_inputs)
     if why := _misfit(model.forward, *args, **kwargs):
         raise remat.UsageError(
@@ -83,7 +85,7 @@ def _misfit(function: Any, /, *args: Any, **kwargs: Any) -> str | None:
     """Why a function cannot be called with these arguments, as far as that is known."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of what is not written in Python
+    except (TypeError, ValueError):  # for callables not written in Python
         return None
     try:
         signature.bind(*args, **kwargs)
@@ -119,11 +121,11 @@ def _check_memory(model: torch.nn.Module, sample_inputs: Any) -> None:
 
 
 def can_run(model: torch.nn.Module, sample_inputs: Any) -> bool:
-    """Is no tensor of the model and no input only a description?"""
+    """True if all tensors of the model and all inputs have memory."""
     inputs = (each for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor))
     return has_memory(model) and all(map(has_data, inputs))
 
 
 def has_memory(model: torch.nn.Module) -> bool:
-    """Is no tensor of the model only a description (on the device "meta", or fake)?"""
+    """True if no tensor of the model is fake or on the device "meta"."""
     return all(map(has_data, (*model.parameters(), *model.buffers())))

@@ -12,17 +12,17 @@ import torch
 
 from .private import StorageWeakRef, storage_id, storage_number, users_of_storage, view_base
 
-# Of objects that are looked into.
+# Limit of objects visited.
 _MOST = 10_000
 _CONTAINERS = (list, tuple, set, frozenset, deque)
-# They may hold much, and nothing that a call has made.
+# Not searched: large, and without results of a call.
 _NOT_LOOKED_INTO = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, str, bytes)
 
 
 def tensors_held(root: Any) -> list[torch.Tensor]:
     """In containers of Python, and in the attributes of other objects; each once."""
     found: list[torch.Tensor] = []
-    # With the objects, so that no other one gets the number of one that has gone.
+    # Keeps the objects alive, so that no id is reused.
     seen: dict[int, Any] = {}
     pending = [root]
     while pending and len(seen) < _MOST:
@@ -53,7 +53,8 @@ def _inside(item: Any) -> Iterator[Any]:
 
 
 class Holder:
-    """Tells whether somebody holds a result of a call, or a view of it, beside what autograd has saved."""
+    """Tells whether the user's program holds a result of a call, or a view of it, beside autograd's saved
+    tensors."""
 
     def __init__(self, tensor: torch.Tensor, together: Sequence[torch.Tensor]) -> None:
         """Right after the call. together: all tensors that it returned."""
@@ -67,7 +68,7 @@ class Holder:
         self._saved = users_of_storage(number) - len(shown)
 
     def has_gone(self) -> bool:
-        """No tensor shows its memory but as many as autograd had saved."""
+        """True if only as many tensors as autograd had saved show its memory."""
         if self._tensor() is not None:
             return False
         return self._storage.expired() or users_of_storage(self._storage.cdata) <= self._saved

@@ -1,4 +1,4 @@
-"""Bytes that are in use on a device, by one question to its allocator."""
+"""Bytes in use on a device, by one call to its allocator."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def in_use_on(device: torch.device) -> Callable[[], int] | None:
-    """What says how many bytes are in use; on the CPU all of the process, whoever took them. None: nobody
-    says so.
+    """A function that returns the bytes in use; on the CPU, of the whole process. None if there is no such
+    count.
     """
     runtime = runtime_of(device)
     if runtime.counts_memory:
@@ -39,7 +39,7 @@ def in_use_on(device: torch.device) -> Callable[[], int] | None:
 
 @cache
 def _of_the_process() -> Callable[[], int] | None:
-    """Only where it is seen to count tensors: not with another allocator than the C library's."""
+    """Only if it is seen to count tensors: not with an allocator other than the C library's."""
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)

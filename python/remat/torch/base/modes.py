@@ -11,10 +11,10 @@ from .devices import devices_in_use
 
 
 class Modes:
-    """As they are when this is made.
+    """The modes at the time of construction.
 
-    A graph of Dynamo enters and leaves autocast by two ops. Where something fails between them, autocast
-    stays entered, and casts of weights are kept from step to step while the weights change.
+    A graph of Dynamo enters and leaves autocast by two ops. If something fails between them, autocast stays
+    on, and casts of weights are reused from step to step while the weights change.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Modes:
 
 @contextmanager
 def modes_kept(only_after_errors: bool = False) -> Iterator[None]:
-    """Afterwards the modes are what they were before. only_after_errors: code may change them."""
+    """Restores the modes afterwards. only_after_errors: the code may change them."""
     modes = Modes()
     try:
         yield
@@ -52,9 +52,8 @@ def modes_kept(only_after_errors: bool = False) -> Iterator[None]:
 
 @contextmanager
 def casts_apart() -> Iterator[None]:
-    """For steps beside those of the user. Autocast keeps what it cast until its context is left: a later step
-    would read that instead of casting by itself, and its gradient, which goes to an older node of autograd,
-    would be summed in another order.
+    """For steps run in addition to the user's. Autocast caches casts until its context is left: a later step
+    would read these casts, whose gradients go to an older autograd node and would be summed in another order.
     """
     _forget_casts()
     try:
@@ -75,7 +74,7 @@ def casts_now() -> Casts:
 
 @contextmanager
 def casting(casts: Casts) -> Iterator[None]:
-    """Autocast is on as they say, and for nothing else."""
+    """Autocast is on exactly for these."""
     wanted, on = dict(casts), filter(torch.is_autocast_enabled, _kinds())
     with ExitStack() as stack:
         for kind in {*wanted, *on}:

@@ -1,4 +1,4 @@
-"""What is asked of the nodes of a traced graph, and of the tensors in them."""
+"""Queries on nodes of a traced graph and their tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = 1024
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 BUILTIN_NAMESPACES = {"aten", "prims"}
 _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
-# What may be an index. Kernels keep states of their own in bytes.
+# Types of indices. Kernels keep their own states as bytes.
 WHOLE = {torch.int16, torch.int32, torch.int64}
 _DECIDING = {
     f"aten::{name}"
@@ -44,7 +44,7 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
 
 
 def copied(gm: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph, which may be changed in place; of metadata, the same objects."""
+    """A copy of a graph, which may be changed in place; it shares the metadata objects."""
     graph, node_of = fx.Graph(), dict[fx.Node, fx.Node]()
     results = graph.graph_copy(gm.graph, node_of)
     graph.output(results).meta = dict(output_node(gm).meta)
@@ -52,9 +52,9 @@ def copied(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def module_of(gm: fx.GraphModule, graph: fx.Graph, final: bool = False) -> fx.GraphModule:
-    """A module with the attributes of another one, whose code is not made before it is called.
+    """A module with the attributes of another one, whose code is generated at its first call.
 
-    final: nobody will change it, so that deep copies are the same module.
+    final: it will not be changed, so deep copies are the same module.
     """
     made: fx.GraphModule = (_FinalModule if final else _LazyGraphModule)(gm, graph)
     return made
@@ -75,7 +75,7 @@ def arguments(node: fx.Node) -> tuple[Any, ...]:
 
 
 def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes and all that they are made of."""
+    """The nodes and all their ancestors."""
     found: set[fx.Node] = set()
     stack = list(nodes)
     while stack:
@@ -110,7 +110,7 @@ def _in_blocks(size: int, device: torch.device) -> int:
 
 
 def dense_bytes(tensor: torch.Tensor) -> int:
-    """Of another tensor just like this one that has its storage to itself."""
+    """Bytes of a tensor like this one with its own storage."""
     return _in_blocks(tensor.numel() * tensor.element_size(), tensor.device)
 
 
@@ -129,7 +129,7 @@ def is_random(node: fx.Node) -> bool:
 
 
 def decides(op: Any) -> bool:
-    """Does the op compare numbers to say where, which or how many?"""
+    """True for ops that compare numbers to decide where, which or how many."""
     return isinstance(op, OpOverload) and schema(op).name in _DECIDING
 
 
@@ -148,7 +148,7 @@ def is_inexact(kind: torch.dtype) -> bool:
 
 
 def _depends_on_rounding(node: fx.Node) -> bool:
-    """Does it depend on how a kernel rounds: is it no whole number, or a truth about such?"""
+    """True if it depends on rounding: it is no integer, or a comparison of such numbers."""
     found: dict[fx.Node, bool] = {}
     stack = [node]
     while stack:
@@ -180,9 +180,9 @@ def is_write_to_input(node: fx.Node) -> bool:
 
 
 def may_run_twice(node: fx.Node) -> bool:
-    """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no. Nor
-    recurrent layers of cuDNN, whose dropout has a state of its own, nor copies from another device, whose
-    source the program may fill again meanwhile.
+    """True if the op can be recomputed without side effects. False for unknown (custom) ops and collectives,
+    for recurrent layers of cuDNN, whose dropout has its own state, and for copies from another device, whose
+    source the program may overwrite meanwhile.
     """
     if isinstance(node.target, OpOverload):
         if node.target in WITH_A_STATE or _is_from_another_device(node):
@@ -192,8 +192,8 @@ def may_run_twice(node: fx.Node) -> bool:
 
 
 def finished(node: fx.Node, result: Any) -> Any:
-    """What the node's op returned, once it is there: threads of a collective work on after it has returned,
-    with the state of a profiler that may be stopped by then.
+    """Waits for the result of the node's op: threads of a collective work on after it has returned, with the
+    state of a profiler that may be stopped by then.
     """
     if isinstance(node.target, OpOverload) and node.target.namespace in _COLLECTIVES:
         for tensor in tensors_of(result):
@@ -218,7 +218,7 @@ def returns_alias(node: fx.Node) -> bool:
 
 
 def source_of(node: fx.Node) -> tuple[str, str, str] | None:
-    """File, line and function that asked for the node: the innermost that are not of PyTorch, if any."""
+    """File, line and function of the program that made the node: the innermost outside PyTorch, if any."""
     trace = str(node.meta.get("stack_trace") or "")
     found = [
         place
@@ -230,8 +230,8 @@ def source_of(node: fx.Node) -> tuple[str, str, str] | None:
 
 
 def source_line(node: fx.Node) -> str:
-    """Which line of the program asked for the node, as "model.py:42": the innermost one that is not of
-    PyTorch, its file from the working directory or the installed package on. "" where tracing does not say.
+    """The program line that made the node, as "model.py:42": the innermost one outside PyTorch, with its path
+    relative to the working directory or the installed package. "" if unknown.
     """
     place = source_of(node)
     if place is None:

@@ -1,4 +1,4 @@
-"""Optimizers that step for some parameters alone."""
+"""Optimizer steps for single parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_of_pytorch(optimizer: torch.optim.Optimizer) -> bool:
 def without_parameters(optimizer: torch.optim.Optimizer) -> Any:
     """A copy of the optimizer without parameters, state and hooks."""
     double: Any = object.__new__(type(optimizer))
-    # A scheduler leaves its own `step` on the instance, bound to the real optimizer.
+    # A scheduler puts its own `step` on the instance, bound to the real optimizer.
     double.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     for hooks in OPTIMIZER_HOOKS:
         double.__dict__[hooks] = OrderedDict()
@@ -27,7 +27,7 @@ def without_parameters(optimizer: torch.optim.Optimizer) -> Any:
 
 
 def step_of(kind: Any) -> Any:
-    """The step of a class of optimizers, without what PyTorch wraps around it for hooks and profiles."""
+    """The step of an optimizer class, without PyTorch's wrappers for hooks and profiles."""
     step = kind.step
     return step.__wrapped__ if getattr(step, "hooked", False) else step
 
@@ -37,7 +37,7 @@ def step_alone(
 ) -> None:
     """A step for one parameter.
 
-    group: of parameters, for its settings. state: of parameters, which is read and written.
+    group: parameter group with the settings. state: of the parameters, read and written.
     """
     double = without_parameters(optimizer)
     double.param_groups = [{**group, "params": [parameter]}]

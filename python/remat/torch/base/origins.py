@@ -1,4 +1,4 @@
-"""What the inputs of a step's graph are, by their names: "parameter layers.0.weight", "input tokens"."""
+"""Categories of a step graph's inputs, by their names: "parameter layers.0.weight", "input tokens"."""
 
 from __future__ import annotations
 

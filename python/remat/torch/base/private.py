@@ -1,4 +1,4 @@
-"""What the front-end needs of PyTorch that is private: names, and attributes of its objects, in one place.
+"""All private names and attributes of PyTorch that the front-end uses, in one place.
 
 Seen in 2.10.0, 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0, except where a comment says which.
 """
@@ -86,7 +86,7 @@ from .garbage import collected_later
 
 rng_prims: Any = torch._prims.rng_prims
 _partitioners: Any = partitioners
-# What a solver of the partitioner is, where there are such.
+# The class of the partitioner's solvers, if this release has it.
 CustomKnapsackSolver: Any = getattr(custom_graph_pass, "CustomKnapsackSolver", object)
 # What an autograd function of the model stores on its context. 2.10 checks versions of that as of all else.
 SavedForBackwardsNoVcCheckAOTOutput: Any = getattr(
@@ -100,15 +100,15 @@ TRACED_BATCH_NORMS: Sequence[Any] = (
     torch.ops.aten._native_batch_norm_legit.no_stats,
     FUNCTIONAL_BATCH_NORM,
 )
-# What batch norms are in eager mode on CUDA, in fp32 and fp16; traced as another.
+# Batch norm of eager mode on CUDA, in fp32 and fp16; traced as a different op.
 CUDNN_BATCH_NORM: Any = torch.ops.aten.cudnn_batch_norm.default
 # Batch norms of libraries, which write to running statistics that their schema does not mark.
 WRITING_BATCH_NORMS: Sequence[Any] = (CUDNN_BATCH_NORM, torch.ops.aten.miopen_batch_norm.default)
 # A state beside the generator's (`get_dropout_state` in RNN.cpp): another run draws another mask.
 WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
-# What copies a tensor.
+# Ops that copy a tensor.
 COPY: Any = torch.ops.aten._to_copy.default
-# What may copy from one device to another.
+# Ops that may copy between devices.
 COPIES: Sequence[Any] = (COPY, torch.ops.prims.device_put.default)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
@@ -117,7 +117,7 @@ IGNORED_LOGGING = next(
 
 # Errors by which Dynamo breaks a graph where a backend fails with one: what an op makes depends on data.
 BREAKING_ERRORS: Any = _dynamo.exc.exceptions_allowed_to_be_fallback
-# How a graph of Dynamo says what holds for the ops between.
+# Ops of Dynamo's graphs that enter and leave a mode for the ops between.
 ENTER_AUTOCAST: Any = torch.amp.autocast_mode._enter_autocast
 EXIT_AUTOCAST: Any = torch.amp.autocast_mode._exit_autocast
 SET_GRAD: Any = torch._C._set_grad_enabled
@@ -126,7 +126,7 @@ SET_GRAD: Any = torch._C._set_grad_enabled
 def inductor() -> tuple[Any, type[Exception]]:
     """Inductor's entry point and the kind of its errors, imported when they are first needed."""
     with warnings.catch_warnings():
-        # It uses parts of PyTorch that warn of their own end.
+        # It uses deprecated parts of PyTorch, which warn.
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch._inductor.compile_fx import compile_fx
         from torch._inductor.exc import InductorError
@@ -142,14 +142,14 @@ class InductorCode(NamedTuple):
 
 
 class _WrittenError(Exception):
-    """Leaves Inductor once the code is there and before it is compiled."""
+    """Raised to leave Inductor when the code is written and not yet compiled."""
 
 
 def inductor_code(gm: fx.GraphModule, inputs: Sequence[Any], visible: int | None) -> InductorCode | None:
-    """What Inductor would run for one half of a step, which it changes; None where there is nothing to run.
-    To be called where AOTAutograd asks Inductor's partitioner. `compile_fx_inner`, `save_output_code`.
+    """The code that Inductor would run for one half of a step, which it changes; None if there is none. Must
+    be called where AOTAutograd calls Inductor's partitioner. `compile_fx_inner`, `save_output_code`.
 
-    visible: so many of its results are the caller's, the first ones; None: it is the backward.
+    visible: number of its first results that belong to the caller; None: it is the backward.
     """
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.graph import GraphLowering
@@ -246,7 +246,7 @@ loop_breaks: list[str] = []
 
 
 def prepare_dynamo() -> None:
-    """Mend what older releases do not tell; once."""
+    """Patch older releases, once."""
     plain = getattr(symbolic_convert, "format_loop_skip_frame_message", None)  # 2.10
     if plain is not None:
 
@@ -269,9 +269,9 @@ def hooks_of_modules(model: torch.nn.Module) -> list[tuple[int, ...]]:
 
 
 def backward_cast(casts: Sequence[tuple[str, torch.dtype]]) -> AbstractContextManager[Any]:
-    """While it lasts, backwards are traced as if they ran inside autocast for these kinds of devices, and for
-    no others: by default PyTorch traces them inside the autocast of the forward, which loops leave before the
-    backward. `backward_pass_autocast`.
+    """Inside the block, backwards are traced inside autocast for exactly these device types: by default
+    PyTorch traces them inside the forward's autocast, which training loops leave before the backward.
+    `backward_pass_autocast`.
     """
     if not hasattr(functorch_config, "backward_pass_autocast"):
         return nullcontext()
@@ -281,8 +281,8 @@ def backward_cast(casts: Sequence[tuple[str, torch.dtype]]) -> AbstractContextMa
 
 
 def innermost_backend(converter: Any) -> Any:
-    """What `torch.compile` made of the backend that a converter of Dynamo works for.
-    `_torchdynamo_orig_backend` of converters and wrapped backends.
+    """The innermost backend of a Dynamo converter, as `torch.compile` wrapped it. `_torchdynamo_orig_backend`
+    of converters and wrapped backends.
     """
     while hasattr(converter, "_torchdynamo_orig_backend"):
         converter = converter._torchdynamo_orig_backend
@@ -290,7 +290,7 @@ def innermost_backend(converter: Any) -> Any:
 
 
 def is_asked_for(error: Exception, wrapper: Any) -> bool:
-    """Is it an error by which Dynamo tells what somebody asked to be told (`fullgraph=True` and the like)?
+    """True for errors of Dynamo that the user requested (`fullgraph=True` and the like).
 
     wrapper: of the converter, whose `_torchdynamo_orig_backend` it is.
     """
@@ -301,13 +301,13 @@ def is_asked_for(error: Exception, wrapper: Any) -> bool:
 
 
 def convert_no_call_below() -> Any:
-    """What a converter of Dynamo returns for code that it leaves alone, with all that it calls."""
+    """The result of a Dynamo converter for code that it skips, with all calls below."""
     skip = FrameAction.SKIP
     return convert_frame.ConvertFrameReturn(frame_exec_strategy=FrameExecStrategy(skip, skip))
 
 
 def is_half_made(module: torch.nn.Module) -> bool:
-    """Is its `__init__` still to be called? `_parameters`, `_modules` of modules."""
+    """True if its `__init__` has not run yet. `_parameters`, `_modules` of modules."""
     return not {"_parameters", "_modules"} <= vars(module).keys()
 
 
@@ -325,14 +325,14 @@ def _parameters(function: Callable[..., Any]) -> Any:
 
 
 def start_profiler() -> None:
-    """Events of the allocator are recorded from here on. `_prepare_profiler`, `_enable_profiler`."""
+    """Starts recording events of the allocator. `_prepare_profiler`, `_enable_profiler`."""
     # The profiler library announces each start on stderr unless told not to, before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
     activities = {ProfilerActivity.CPU}
     profiler: Any = _autograd
     profiler._prepare_profiler(config, activities)
-    # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
+    # Scopes that nothing here opens: memory events are recorded, ops are not.
     profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
 
 
@@ -539,7 +539,7 @@ def cast_once() -> Iterator[None]:
 
 @contextmanager
 def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
-    """While it lasts, an attribute is another one."""
+    """Replaces an attribute inside the block."""
     before = getattr(owner, name)
     setattr(owner, name, by)
     try:
@@ -554,7 +554,7 @@ def traced_once(
     copied: Callable[[torch.fx.GraphModule], torch.fx.GraphModule],
     keep: bool = True,
 ) -> Iterator[Callable[[], JointTrace | None]]:
-    """While it lasts, AOTAutograd takes a trace that is known in place of one of its own.
+    """Inside the block, AOTAutograd uses a known trace instead of tracing.
     `run_functionalized_fw_and_collect_metadata`, `aot_dispatch_autograd_graph`.
 
     known: of the same function with the same arguments. copied: makes a copy of a joint graph.
@@ -607,8 +607,8 @@ def traced_once(
 
 @contextmanager
 def changing_floats() -> Iterator[None]:
-    """While it lasts, Dynamo takes Python floats that were seen to change for what changes, whatever it is
-    told of sizes. `process_automatic_dynamic`.
+    """Inside the block, Dynamo treats Python floats that were seen to change as dynamic, whatever the setting
+    for sizes. `process_automatic_dynamic`.
     """
     plain: Any = builder.process_automatic_dynamic
 
@@ -719,8 +719,8 @@ def guarded(mode: Any) -> Iterator[None]:
 
 
 def holds_at(mode: Any, values: Mapping[Any, int]) -> bool:
-    """Is what was traced with symbols, in this mode of fake tensors, right for these values of them?
-    `guards`, `var_to_range` of ShapeEnv.
+    """True if a trace with symbols, in this fake tensor mode, holds for these values. `guards`,
+    `var_to_range` of ShapeEnv.
     """
     env = mode.shape_env
     for symbol, value in values.items():
@@ -746,12 +746,12 @@ class OpsMode(TorchDispatchMode):
 
 
 def wait_for(tensor: torch.Tensor) -> None:
-    """Until a functional collective that made it is through. `_c10d_functional.wait_tensor`."""
+    """Waits for the functional collective that made the tensor. `_c10d_functional.wait_tensor`."""
     torch.ops._c10d_functional.wait_tensor(tensor)
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """The same number for all that show one storage, traced tensors too."""
+    """The same number for all tensors of one storage, traced ones included."""
     return storage_number(tensor.untyped_storage())
 
 
@@ -769,7 +769,7 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 
 
 def storage_uses(storage: torch.UntypedStorage) -> int:
-    """How many tensors and storage objects hold the memory. `_storage_Use_Count`."""
+    """Number of tensors and storage objects that hold the memory. `_storage_Use_Count`."""
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
@@ -864,14 +864,14 @@ def will_execute(node: Any) -> bool:
 
 
 def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
-    """What autograd calls after it accumulated into a leaf. `_post_accumulate_grad_hooks` of tensors."""
+    """Hooks that autograd calls after accumulating into a leaf. `_post_accumulate_grad_hooks` of tensors."""
     hooks: Any = tensor._post_accumulate_grad_hooks
     return list(hooks.values()) if hooks else []
 
 
 @contextmanager
 def without_accumulate_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """While it lasts, autograd calls nothing after it accumulated into these leaves."""
+    """Inside the block, these leaves have no hooks after accumulation."""
     before = [(tensor, tensor._post_accumulate_grad_hooks) for tensor in tensors]
     for tensor, _ in before:
         tensor._post_accumulate_grad_hooks = None
@@ -904,7 +904,7 @@ def global_module_hooks() -> list[dict[Any, Any]]:
 
 
 def has_tensor_hooks(tensor: torch.Tensor) -> bool:
-    """Does autograd call anything with the gradient of a leaf? `_backward_hooks` of tensors."""
+    """True if a leaf has hooks on its gradient. `_backward_hooks` of tensors."""
     return bool(tensor._backward_hooks)
 
 
@@ -923,7 +923,7 @@ def optimizers_in_backward(parameter: torch.Tensor) -> list[torch.optim.Optimize
 
 
 def in_data_parallel() -> bool:
-    """Is this a call inside that of a DistributedDataParallel? `_get_active_ddp_module`."""
+    """True inside a call of a DistributedDataParallel. `_get_active_ddp_module`."""
     distributed: Any = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return False
@@ -935,7 +935,7 @@ def in_data_parallel() -> bool:
 
 @functools.cache
 def refuse_clipping(check: Callable[[Sequence[torch.Tensor]], None]) -> None:
-    """From here on this is asked of parameters before their gradients are clipped by a common norm.
+    """Calls this with parameters before their gradients are clipped by a common norm, from now on.
     `_clip_grads_with_norm_` of `torch.nn.utils.clip_grad`, which has no hook.
     """
     name = "_clip_grads_with_norm_"
@@ -967,7 +967,7 @@ def entries_of_sparse(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def next_node_number() -> int:
-    """That the next autograd node made in this thread will have. `_get_sequence_nr`."""
+    """The number of the next autograd node made in this thread. `_get_sequence_nr`."""
     return int(_autograd._get_sequence_nr())
 
 
@@ -982,7 +982,7 @@ def graph_task() -> int:
 
 
 def keeps_graph() -> bool:
-    """Is the backward that runs in this thread to leave the saved tensors (`retain_graph=True`)?
+    """True if the backward of this thread keeps the saved tensors (`retain_graph=True`).
     `_get_current_graph_task_keep_graph`.
     """
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
@@ -996,7 +996,7 @@ def packs_saved_tensors() -> bool:
 
 
 def is_transformed() -> bool:
-    """Inside a transform of `torch.func`, or forward-mode differentiation? `peek_interpreter_stack`,
+    """True inside a transform of `torch.func` or forward-mode differentiation. `peek_interpreter_stack`,
     `_current_level`.
     """
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
@@ -1008,7 +1008,8 @@ def is_zero_tensor(tensor: torch.Tensor) -> bool:
 
 
 def holds_saved_tensors(node: BackwardCFunction) -> bool:
-    """Has no backward freed them yet? Does not ask for them, which calls hooks. `_raw_saved_tensors`."""
+    """True until a backward has freed them. Does not unpack them, which would call hooks.
+    `_raw_saved_tensors`."""
     try:
         return len(cast(Any, node)._raw_saved_tensors) > 0
     except RuntimeError:
@@ -1016,13 +1017,13 @@ def holds_saved_tensors(node: BackwardCFunction) -> bool:
 
 
 def running_backwards() -> list[Sequence[Any]]:
-    """What the backwards of all threads that run now began with. Nobody tells, but it stands on the stack
-    of who called: `t_outputs` of `_engine_run_backward`.
+    """The roots of all backwards that run now, of all threads. Read from the callers' stack frames:
+    `t_outputs` of `_engine_run_backward`.
     """
     code = graph._engine_run_backward.__code__
     found = []
     tops = sys._current_frames()
-    # This frame would hold itself, and with it all that its callers hold, until garbage is collected.
+    # This frame would form a reference cycle that holds its callers' objects until garbage is collected.
     tops[threading.get_ident()] = sys._getframe(1)
     for top in tops.values():
         frame: types.FrameType | None = top
@@ -1034,7 +1035,7 @@ def running_backwards() -> list[Sequence[Any]]:
 
 
 def takes_a_list(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """Tells AOTAutograd that the function takes its arguments in a list, which it empties. `_boxed_call`."""
+    """Marks a function for AOTAutograd as taking its arguments in a list, which it empties. `_boxed_call`."""
     marked: Any = run
     marked._boxed_call = True
     return run
@@ -1053,14 +1054,14 @@ def eager_call(module: torch.nn.Module) -> Callable[..., Any]:
 
 def share_sharding(module: Any, sharded: Any) -> None:
     """Let a module have the sharding of another one. `_get_fsdp_state`, `_insert_module_state`."""
-    # Not at import: this PyTorch may be built without what is distributed.
+    # Not at import: this PyTorch may be built without distributed support.
     from torch.distributed import _composable_state
 
     _composable_state._insert_module_state(module, sharded._get_fsdp_state())
 
 
 def parameter_groups(module: Any) -> list[Any]:
-    """What a sharded module gathers at once. One group up to PyTorch 2.10, `_fsdp_param_group`."""
+    """Parameters that a sharded module gathers at once. One group up to PyTorch 2.10, `_fsdp_param_group`."""
     state = module._get_fsdp_state()
     if hasattr(state, "_fsdp_param_groups"):
         return list(state._fsdp_param_groups)
@@ -1072,13 +1073,13 @@ BACKWARD_HOLDS_ARGUMENTS = not hasattr(BackwardCFunction, "apply_boxed")
 
 
 def sharded_part(parameter: Any) -> torch.Tensor:
-    """Of a parameter of a group, this rank's part. `_sharded_param_data`."""
+    """This rank's part of a group's parameter. `_sharded_param_data`."""
     part: torch.Tensor = parameter._sharded_param_data
     return part
 
 
 def gathered_parameter(parameter: Any) -> torch.Tensor | None:
-    """Of a parameter of a group, the whole, once it was gathered. `_unsharded_param`."""
+    """A group's parameter as a whole, once gathered. `_unsharded_param`."""
     return getattr(parameter, "_unsharded_param", None)
 
 
@@ -1203,8 +1204,8 @@ __all__ = [
 
 
 def saved_by_min_cut(graph: fx.Graph, node_info: Any, recomputable: Sequence[fx.Node]) -> list[fx.Node]:
-    """What PyTorch's partitioner saves where it may recompute these nodes, inputs of the graph left out. To
-    be called where it asks a solver.
+    """The nodes that PyTorch's partitioner saves if it may recompute these, without inputs of the graph. Must
+    be called where it calls a solver.
     """
     options = _partitioners.MinCutOptions(
         ban_if_used_far_apart=False,
@@ -1218,13 +1219,13 @@ def saved_by_min_cut(graph: fx.Graph, node_info: Any, recomputable: Sequence[fx.
 
 
 def size_of_node(node: fx.Node) -> int:
-    """Bytes of what it makes, as the partitioner counts them."""
+    """Bytes of a node's result, as the partitioner counts them."""
     size: int = _partitioners._size_of(node)
     return size
 
 
 def budget_of_partitioner(share: float, solver: Any) -> AbstractContextManager[Any]:
-    """PyTorch's settings, patched so that its partitioner asks a solver."""
+    """PyTorch's settings, patched so that its partitioner calls a solver."""
     changed: Any = functorch_config.patch(
         activation_memory_budget=share, activation_memory_budget_solver=solver
     )

@@ -1,4 +1,4 @@
-"""One line on a terminal while tracing, measuring and planning take their time, and what they came to."""
+"""A progress line on a terminal during tracing, measuring and planning, and their result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BAR = 24
 
 
 class ProgressLine:
-    """Shows what is going on on stderr, if that is a terminal; at the end the line is replaced by what it
-    came to, or cleared.
+    """Shows progress on stderr, if that is a terminal; at the end the line is replaced by the result, or
+    cleared.
 
-    A thread draws it, so that it moves while the planner runs; it sleeps between two drawings.
+    A thread redraws it regularly, also while the planner runs.
     """
 
     def __init__(self, stream: TextIO | None = None, delay: float = _DELAY_S) -> None:
@@ -78,7 +78,7 @@ class ProgressLine:
             self._detail = f"{'within the budget' if within else f'at {format_bytes(peak)}'} by {planner}"
 
     def set_result(self, result: str) -> None:
-        """What is left on the terminal at the end, if anything was shown."""
+        """Sets the line that stays on the terminal at the end, if anything was shown."""
         self._result = result
 
     def _begin(self, what: str) -> None:
@@ -86,7 +86,7 @@ class ProgressLine:
             self._what, self._phase = what, time.perf_counter()
 
     def line(self, now: float) -> str:
-        """What stands there at a time of `time.perf_counter`."""
+        """The line at a time of `time.perf_counter`."""
         seconds = now - self._phase
         share, left = self._share, ""
         if share is None and self._limit:
@@ -110,7 +110,7 @@ class ProgressLine:
             self.stream.flush()
 
     def _write(self, line: str) -> None:
-        # A line that the terminal wraps could not be written over.
+        # A wrapped line could not be overwritten.
         line = line[: shutil.get_terminal_size().columns - 1]
         try:
             self.stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
@@ -125,7 +125,7 @@ _shown: ProgressLine | None = None
 
 @contextmanager
 def progress_line() -> Iterator[ProgressLine]:
-    """The line of the process: one that is there already goes on."""
+    """The progress line of the process; reuses one that is shown already."""
     global _shown
     if _shown is not None:
         yield _shown

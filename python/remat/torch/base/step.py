@@ -1,4 +1,4 @@
-"""A captured training step: the Remat graph in the making, and the way back to the nodes it was made of."""
+"""A captured training step: the Remat graph under construction, and the mapping back to traced nodes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Value:
 class Op:
     """One op of the step.
 
-    node: what it runs; None for the loss boundary, for clones and for what is kept for a replay.
+    node: the traced node; None for the loss boundary, for clones and for values kept for a replay.
     clone_of: the placeholder that a clone op copies before it is overwritten.
     overwrites: the placeholder that a `copy_` writes to.
-    over: the value that it may write its first output over, and which argument of the node shows it.
+    over: the value over which its first output may be written, and the node's argument that shows it.
     """
 
     name: str
@@ -60,11 +60,12 @@ class Op:
 
 @dataclass(frozen=True)
 class OutputUse:
-    """What a plan takes for granted about the outputs of the captured function, by index.
+    """A plan's assumptions about the outputs of the captured function, by index.
 
-    cut: outputs without a gradient; dropped: outputs that nobody holds when the backward starts.
-    tangents_held: does somebody hold the gradients of outputs until the backward returns?
-    at_end: nobody holds outputs before all ops have run, so that they may be dropped and made again.
+    cut: outputs without a gradient; dropped: outputs that the program no longer holds when the backward
+    starts. tangents_held: True if the program holds the gradients of outputs until the backward returns.
+    at_end: the program does not hold outputs before all ops have run, so that they may be dropped and
+    recomputed.
     """
 
     cut: frozenset[int] = frozenset()
@@ -81,8 +82,8 @@ class StepGraph:
     op_of: the op that makes each node that is not a view (an op's own node and its getitems).
     clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed
     readers.
-    loss: the op that stands for the caller's loss; replay: the value that a replay would need, if any.
-    copyable: by value that may be copied to a host, the node whose result it is; None where there is no host.
+    loss: the op for the caller's loss; replay: the value that a replay would need, if any.
+    copyable: by value that may be copied to a host, the node that makes it; None without a host.
     """
 
     gm: fx.GraphModule
@@ -173,24 +174,24 @@ class StepGraph:
         self.clone_of_buffer[buffer] = self.add_op(clone)
 
     def add_replay(self, size: int) -> None:
-        """What outputs without a gradient hold in case they get one: see `run.replay`."""
+        """Values held for outputs without a gradient, in case they get one: see `run.replay`."""
         self.replay = self.add_value("replay", size)
         self.add_op(Op("replay", None, "remat.replay", "forward", [], [self.replay], recompute=False))
 
     def add_loss(self, reads: Iterable[int], writes: Sequence[int]) -> None:
-        """The loss boundary, after all that was added so far and makes nothing."""
+        """The loss boundary, after all ops added so far; it makes nothing."""
         after = [i for i, op in enumerate(self.ops) if op.node is not None and not op.outputs]
         reads = list(dict.fromkeys(reads))
         loss = Op("loss", None, "remat.loss", "loss", reads, list(writes), recompute=False, after=after)
         self.loss = self.add_op(loss)
 
     def add_resident(self, name: str, size: int) -> None:
-        """Count `size` bytes that are there from start to end without being read (existing gradients)."""
+        """Count `size` bytes as resident without being read (existing gradients)."""
         if size:
             self.inputs.append(self.add_value(name, size))
 
     def keep(self, values: Iterable[int]) -> None:
-        """Values that are there to the end."""
+        """Marks values as kept to the end."""
         self.kept.extend(values)
 
     def set_loss(self, workspace: int, held: int) -> None:
@@ -202,14 +203,14 @@ class StepGraph:
             self.keep(op.outputs[-1:])
 
     def set_cost(self, index: int, duration: int, workspace: int, outputs: Sequence[int]) -> None:
-        """Of an op, with the bytes of the storages that it really makes."""
+        """Sets the cost of an op, with the bytes of the storages that it really makes."""
         op = self.ops[index]
         op.duration, op.workspace = duration, workspace
         if len(outputs) == len(op.outputs):
             for value, size in zip(op.outputs, outputs, strict=True):
                 self.values[value].bytes = size
         else:
-            # Whatever the trace does not show is there while the op runs.
+            # Memory that the trace does not show exists while the op runs.
             op.workspace += max(0, sum(outputs) - sum(self.values[value].bytes for value in op.outputs))
 
     def run_once(self, op: Op) -> None:

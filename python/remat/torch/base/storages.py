@@ -1,4 +1,4 @@
-"""Which memory tensors hold: storages by their addresses."""
+"""The memory of tensors: storages by address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .held import tensors_held
 from .nodes import storage_bytes
 from .private import FakeTensor, entries_of_sparse, local_part, without_dispatch_modes
 
-# Bytes that are copied at once to compare tensors, which may be in a step that has little room.
+# Bytes copied at once to compare tensors, small since a step may have little room.
 _PIECE = 256 * 1024
 
 
@@ -55,12 +55,12 @@ def _items_of(root: Any) -> list[Any]:
 
 
 def has_data(tensor: torch.Tensor) -> bool:
-    """Or is it only a description, fake or on the device "meta"?"""
+    """False for tensors without memory: fake, or on the device "meta"."""
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What the tensor holds, whatever its strides."""
+    """The bytes of the tensor's elements, whatever its strides."""
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     # One element has any stride, also where it counts as contiguous.
     return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
@@ -77,7 +77,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def digest(tensor: torch.Tensor) -> bytes:
-    """Of the bits of a dense tensor: what differs has, but for chance of no account, another one."""
+    """A digest of the bits of a dense tensor; different tensors practically never have the same."""
     found = hashlib.sha256()
     with torch.no_grad(), without_dispatch_modes():
         for (piece,) in _pieces(tensor.detach()):
@@ -86,7 +86,7 @@ def digest(tensor: torch.Tensor) -> bytes:
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """What tensors of one shape hold, as bytes: piece by piece where that takes copies."""
+    """The bytes of tensors of one shape, piece by piece if that takes copies."""
     first = tensors[0]
     size = first.numel() * first.element_size()
     if size <= _PIECE or all(map(_is_as_it_lies, tensors)):
@@ -100,12 +100,12 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
 
 
 def _is_as_it_lies(tensor: torch.Tensor) -> bool:
-    """Are its bytes in memory in their order?"""
+    """True if its elements are in memory in their order."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """What a sparse or nested tensor consists of; a dense tensor is its only part."""
+    """The parts of a sparse or nested tensor; a dense tensor is its only part."""
     if tensor.is_nested:
         if tensor.layout is torch.jagged:
             return [tensor.detach().values(), tensor.offsets()]

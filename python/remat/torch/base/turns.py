@@ -1,4 +1,4 @@
-"""One thread of the process at a time where PyTorch has one of something: its tracer, its profiler."""
+"""Serializes threads around PyTorch's global objects: its tracer, its profiler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _owner: int | None = None
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Other threads wait here until this one is through; it may enter again.
+    """A reentrant lock: other threads wait until this one has left.
 
-    Held while models are traced, measured and planned, and while the allocator is watched. Steps that run a
-    plan do not come here.
+    Held while models are traced, measured and planned, and while the allocator is traced. Steps that run a
+    plan do not take it.
     """
     global _owner
     with _turn:
@@ -27,5 +27,5 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def is_turn_of_another() -> bool:
-    """Is another thread in `one_at_a_time` at this moment?"""
+    """True if another thread is in `one_at_a_time` now."""
     return _owner not in (None, threading.get_ident())

@@ -1,4 +1,4 @@
-"""Amounts of memory for people; objects and files hold bytes."""
+"""Formats amounts of memory for messages; objects and files hold bytes."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["exact_bytes", "format_bytes"]
 
 
 def exact_bytes(size: int, share: str = "") -> str:
-    """For people who pass it on: "3.56 GiB (3825205248 bytes)", or beside the share that was asked for."""
+    """Rounded and exact: "3.56 GiB (3825205248 bytes)", after the share that was requested, if any."""
     return _core.describe_budget(share, size)

@@ -1,1 +1,1 @@
-"""What the ops of a step take: measured, from a roofline, or from a file."""
+"""Durations and workspaces of the ops of a step: measured, from a roofline, or from a file."""

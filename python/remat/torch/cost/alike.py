@@ -1,4 +1,4 @@
-"""Costs of ops at further sizes, from those that were measured at other ones."""
+"""Costs of ops at new sizes, interpolated from sizes that were measured."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .cost import Cost, storages_of
 from .roofline import byte_count, flop_count
 
 _NUMBER = re.compile(r"\d+")
-# Of a core, roughly: only how one op's time moves with its sizes depends on them. What a call costs at least.
+# Rough rates of a core, which only decide how an op's time scales with its sizes; and a call's least time.
 _FLOPS_PER_S, _BYTES_PER_S, _CALL_S = 5e10, 1e10, 2e-6
-# Sizes farther from all that were measured are measured themselves: another kernel may be in charge there.
+# Sizes farther than this from all measured ones are measured: another kernel may be used there.
 _FARTHEST = 1.5
 _LEAST_KNOWN = 2
 
@@ -32,7 +32,7 @@ class Alike:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], dict[float, int]] = {}
-        # They made at some size what the trace does not show.
+        # Ops that at some size made results which the trace does not show.
         self._hidden: set[tuple[int, str]] = set()
 
     def add(
@@ -47,13 +47,13 @@ class Alike:
                     self._hidden.add(kind)
 
     def shows_all(self, position: int, key: str) -> bool:
-        """At each measured size it made what was traced, and nothing else."""
+        """True if the op made exactly the traced results at each measured size."""
         kind = _kind(position, key)
         return kind in self._known and kind not in self._hidden
 
     def duration(self, position: int, key: str, node: fx.Node) -> int | None:
-        """In ns, along a line between the nearest two sizes, or in proportion beyond them; None where that
-        is uncertain.
+        """Duration in ns, by linear interpolation between the nearest two sizes, or in proportion beyond
+        them; None if that is uncertain.
         """
         known = self._known.get(_kind(position, key), {})
         amount = _amount(node)

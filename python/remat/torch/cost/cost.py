@@ -1,4 +1,4 @@
-"""What an op costs, and which ops cost the same."""
+"""The cost of an op, and the signature that equal ops share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cost:
     """duration in ns; workspace in bytes on top of the op's inputs and outputs.
 
     outputs: bytes of the storages that the op really makes, in order: those of traced tensors can be smaller.
-    layouts: of the tensors that it really makes, where a trace says otherwise.
+    layouts: of the tensors that it really makes, if the trace has other ones.
     """
 
     duration: int

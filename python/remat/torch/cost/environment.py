@@ -1,4 +1,4 @@
-"""What measured costs hold for."""
+"""The environment of measured costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _processor() -> str:
 
 
 def environment() -> dict[str, str]:
-    """What measured times hold for: devices, threads, PyTorch, and the settings that choose kernels."""
+    """The environment for which measured times hold: devices, threads, PyTorch, and settings that choose
+    kernels."""
     cuda: Any = torch.cuda
     found = {
         "torch": torch.__version__,

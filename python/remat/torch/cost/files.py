@@ -18,8 +18,8 @@ COSTS_FORMAT, COSTS_VERSION = "remat.costs", 1
 
 
 def costs_to_json(where: Mapping[str, str], costs: Mapping[str, Cost]) -> str:
-    """A `remat.costs` file, version 1: [duration in ns, workspace, bytes of each output] by signature, with a
-    list of layouts at the end where a trace has others.
+    """A `remat.costs` file, version 1: [duration in ns, workspace, bytes of each output] by signature, and a
+    list of layouts at the end if the trace has other ones.
     """
     entries = {
         key: [c.duration, c.workspace, *c.outputs, *([c.layouts] if c.layouts else [])]
@@ -67,5 +67,5 @@ def read_costs(path: str | os.PathLike[str]) -> dict[str, Cost]:
 
 
 def write_costs(path: str | os.PathLike[str], costs: Mapping[str, Cost]) -> None:
-    """Write costs that were measured here: the whole file, or nothing."""
+    """Write measured costs, atomically."""
     write_atomically(Path(path), costs_to_json(environment(), costs))

@@ -1,9 +1,9 @@
-"""How the results of ops lie in memory: as kernels make them, where tracing says otherwise.
+"""Layouts of ops' results as kernels really make them, where tracing has other ones.
 
-A trace computes strides and storages with descriptions of kernels, which are not the kernels: products of
-16-bit images and expanded tensors come out contiguous there, and what `fold` returns has a larger storage in
-reality. Every distinct op runs while its cost is measured, so that is where the two are compared; the step is
-then traced again with what was found, so that all that follows from it is traced right, too.
+A trace computes strides and storages with models of the kernels, which differ from them: products of 16-bit
+images and expanded tensors are contiguous in a trace, and the result of `fold` really has a larger storage.
+Every distinct op runs while its cost is measured, and there the two are compared; the step is then traced
+again with the real layouts, so that later ops are traced correctly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def layout_of(tensor: torch.Tensor) -> Layout:
 
 
 def real_layouts(node: fx.Node, result: Any) -> tuple[Layout, ...]:
-    """Of the tensors that an op really makes; nothing where they are those that were traced."""
+    """Layouts of the tensors that an op really makes; empty if they are as traced."""
     traced, real = tensors_of(node.meta.get("val")), tensors_of(result)
     if OVER in node.meta or takes_gradient(node) or len(traced) != len(real):
         return ()
@@ -42,23 +42,23 @@ def real_layouts(node: fx.Node, result: Any) -> tuple[Layout, ...]:
 
 
 def lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
-    """Strides of dimensions without a second element say nothing."""
+    """Compares layouts; strides of dimensions of size 1 or 0 do not count."""
     return traced.untyped_storage().nbytes() == real.untyped_storage().nbytes() and (
         real.numel() == 0
         or all(a == b or n == 1 for a, b, n in zip(traced.stride(), real.stride(), real.shape, strict=True))
     )
 
 
-# A step is traced again at most so often; what is wrong then is counted with its real size all the same.
+# Most traces of a step; layouts still wrong then are counted with their real sizes.
 _MOST_TRACES = 16
 
 
 class TracedOtherwiseError(Exception):
-    """Leaves AOTAutograd when ops of a trace make other results than it says."""
+    """Raised to leave AOTAutograd when ops make results other than traced."""
 
 
 class Layouts:
-    """Of one model: by call of an op, how its results really lie, where a trace had it otherwise."""
+    """The real layouts of one model's results that a trace had wrong, by call of an op."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Layout, ...]] = {}
@@ -66,8 +66,8 @@ class Layouts:
         self._raised = 0
 
     def compare(self, step: StepGraph, costs: Mapping[str, Cost]) -> None:
-        """Raises TracedOtherwiseError where a step was traced otherwise than its ops were measured, and a
-        trace with what is known now would be another one.
+        """Raises TracedOtherwiseError if the measured layouts of a step differ from the traced ones, and a
+        new trace with them would differ.
         """
         found: dict[str, tuple[Layout, ...]] = {}
         for op in step.ops:
@@ -85,7 +85,7 @@ class Layouts:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """What is traced while it lasts makes results as ops really do."""
+        """Traces inside the block use the real layouts."""
         if not self._known:
             yield
             return
@@ -108,7 +108,7 @@ class Layouts:
 
 
 def _made(traced: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """A traced tensor that lies so."""
+    """A traced tensor with this layout."""
     offset, size, *strides = layout
     flat = torch.empty(size // traced.dtype.itemsize, dtype=traced.dtype, device=traced.device)
     return flat.as_strided(traced.shape, strides, offset)

@@ -1,4 +1,4 @@
-"""Time and workspace of every op of a step, measured on the user's device with tensors made for the purpose.
+"""Measures time and workspace of every op of a step on the user's device, with synthetic tensors.
 
 Each op runs alone on tensors of the shapes, strides and types of the step, so that profiling never needs more
 memory than the largest op, and a step that does not fit the device can still be profiled. Ops that are
@@ -32,25 +32,25 @@ from .standins import Arguments
 from .timing import LONG_NS, Stopwatch, clock_of_ops
 from .values import RealValues
 
-# More than the caches that one core has to itself.
+# More than the private caches of one core.
 _CACHE_BYTES = 8 << 20
 
 
-# So often ops are timed a second time, together for so long in ns, and as long as all of them took.
+# Rounds in which ops are timed again, and their total time in ns or as a multiple of the first round.
 _AGAIN, _AGAIN_NS = 3, 200_000_000
 
 
-# Times an op, given what runs it once and says how long that took, and how long runs before took.
+# Times an op, given a function that runs it once and returns the time, and the times of earlier runs.
 _Timing = Callable[[Callable[[], int], Sequence[int]], int]
 
 
 def measure_ops(
     nodes: Mapping[str, fx.Node], progress: Progress | None = None, values: RealValues | None = None
 ) -> dict[str, Cost]:
-    """Run every op alone; its key goes into the result, unless it cannot be measured.
+    """Measure every op alone; the result has the keys of all ops that can be measured.
 
-    progress: called with (measured so far, to measure). A warning says so where the machine is too busy for
-    durations that mean much.
+    progress: called with (measured so far, to measure). Warns if the machine is too busy for reliable
+    durations.
     values: of a real run of the step, for ops that read values.
     """
     stopwatch, values = Stopwatch(), values or RealValues.none()
@@ -72,7 +72,7 @@ def _measured(
     stopwatch: Stopwatch | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Cost]:
-    """First with tensors made for the purpose; what refuses those, with its arguments in a real run."""
+    """Measures with synthetic tensors first; ops that refuse these, with their arguments of a real run."""
     found: dict[str, Cost] = {}
     refused: dict[fx.Node, str] = {}
 
@@ -95,9 +95,9 @@ def _measured(
 def _timed_again(
     nodes: Mapping[str, fx.Node], found: Mapping[str, Cost], values: RealValues
 ) -> dict[str, Cost]:
-    """Those of the costs that another look, some time after the first, finds to be less: what else a machine
-    does at a time lies on all runs of an op that come one after the other. Dear ops come first, as long as
-    there is time; long ones were looked at for long enough.
+    """The costs that a second measurement, some time later, lowers: other work on the machine slows all
+    consecutive runs of an op. Expensive ops come first, as long as there is time; long ones were measured for
+    long enough.
     """
     shorter: dict[str, Cost] = {}
     left = _AGAIN_NS + sum(min(cost.duration, LONG_NS) for cost in found.values())
@@ -118,7 +118,7 @@ def _timed_again(
 
 
 def _runs(run: Callable[[], Any]) -> bool:
-    """Not what was measured with all its arguments as they are in a step."""
+    """The runs to time again, without ops measured with their arguments of a real step."""
     try:
         run()
     except Exception:
@@ -163,12 +163,13 @@ def measure_op(
     for_compiler: bool = False,
     given: Mapping[fx.Node, Any] | None = None,
 ) -> Cost:
-    """Time of runs after a first one, and the exact workspace of that first one; without a stopwatch no
-    time.
+    """Time of runs after a first one, and the exact workspace of the first; without a stopwatch only the
+    workspace.
 
-    for_compiler: by PyTorch's kernel, which Inductor calls; else as our executor runs it (`kernel_of`).
-    given: values of some of its arguments, which may be overwritten.
-    Raises UnsupportedModelError where it does not run.
+    for_compiler: with PyTorch's kernel, which Inductor calls; else with the one of our executor
+    (`kernel_of`).
+    given: values of some of its arguments, which may be overwritten. Raises UnsupportedModelError if it does
+    not run.
     """
     run, device = _call_alone(node, for_compiler, given)
     # Collectives run as often on every rank.
@@ -185,7 +186,7 @@ def measure_op(
         try:
             return measure()
         except torch.OutOfMemoryError:
-            runtime.release_cached()  # blocks of other sizes may be in the way
+            runtime.release_cached()  # cached blocks of other sizes may be in the way
             return measure()
     except torch.OutOfMemoryError as error:
         raise remat.UsageError(
@@ -209,7 +210,8 @@ _others: list[torch.Tensor] = []
 
 @contextmanager
 def _other_data(size: int) -> Iterator[None]:
-    """So many bytes: a small step has no more of it, and a call in training may have no room for more."""
+    """Limited to these bytes: a small step has no more, and a call during training may have no room for
+    more."""
     _others.append(torch.zeros(max(1, size // 4)))
     try:
         yield
@@ -223,7 +225,7 @@ def _bytes_made(nodes: Iterable[fx.Node]) -> int:
 
 
 def _leave_the_cache() -> None:
-    """Read and write other data, as the ops do that come between two runs of one in a real step."""
+    """Read and write other data, like the ops between two runs of an op in a real step."""
     for data in _others:
         data.add_(1.0)
 

@@ -1,8 +1,8 @@
 """The roofline of a traced op: launch + max(flops / peak, bytes moved / bandwidth).
 
-The counts are those of `remat generate --durations roofline` (src/generate/cost.cc), on PyTorch's ops: what
-PyTorch's own flop counter knows (products and convolutions) is asked there. Nothing runs, so steps of fake
-tensors cost nothing; the kernels' workspaces stay unknown and count as 0.
+The counts are those of `remat generate --durations roofline` (src/generate/cost.cc), on PyTorch's ops:
+PyTorch's flop counter provides those of products and convolutions. Nothing runs, so fake tensors suffice;
+workspaces of kernels are unknown and count as 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..base.private import OpOverload, schema
 from ..trace.gradients import takes_gradient, touched
 from .cost import Cost
 
-# Elementwise work by element of the largest operand, by the start of the op's name; first match counts.
+# Flops per element of the largest operand, by prefix of the op's name; the first match counts.
 _FLOPS_PER_ELEMENT = (
     ("gelu_backward", 14),
     ("gelu", 8),
@@ -83,7 +83,7 @@ _NO_FLOPS = frozenset(
         "unfold_copy",
     ]
 )
-# These read as much of their first tensor as they return, not the whole of it.
+# These read only as many bytes of their first tensor as they return.
 _LOOKUPS = frozenset(["embedding", "index", "index_select", "gather"])
 
 
@@ -125,7 +125,7 @@ def byte_count(node: fx.Node) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Bytes that a tensor shows; of an expanded one, those it has."""
+    """Bytes of a tensor; of an expanded one, without repetitions."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
@@ -154,7 +154,7 @@ def _flops_per_element(name: str) -> int:
 
 
 def _attention_flops(name: str, given: dict[str, Any]) -> float:
-    """Two products forward; five backward, which forms the weights again. Half of each where it is causal."""
+    """Two products forward; five backward, which recomputes the weights. Half of each if causal."""
     query, key = given["query"], given["key"]
     products = 5 if "backward" in name else 2
     share = 0.5 if given.get("is_causal") else 1.0
@@ -162,7 +162,7 @@ def _attention_flops(name: str, given: dict[str, Any]) -> float:
 
 
 def _fft_flops(name: str, given: dict[str, Any], val: Any) -> float:
-    """5 n log2 n for a complex transform of n points, half of it where one side is real."""
+    """5 n log2 n for a complex transform of n points, half of it if one side is real."""
     source = given["self"]
     large = source if name == "fft_r2c" else val
     points = math.prod(large.shape[d] for d in given["dim"])
@@ -170,7 +170,7 @@ def _fft_flops(name: str, given: dict[str, Any], val: Any) -> float:
 
 
 def _rnn_flops(name: str, given: dict[str, Any]) -> float:
-    """Each step of each sequence meets both weights once; backward, once for either gradient."""
+    """Each step of each sequence is multiplied with both weights once; backward, once for each gradient."""
     source = given["input"]
     weights = [given[key] for key in ("weight0", "weight1", "weight2") if given.get(key) is not None]
     weights = [w for w in weights if w.dim() == 2]

@@ -29,10 +29,10 @@ class CostStore(Protocol):
         """The costs measured in this environment so far."""
 
     def add_costs(self, environment: Mapping[str, str], found: Mapping[str, Cost]) -> dict[str, Cost]:
-        """Add measurements; returns them as they now stand: what is there already stays."""
+        """Add measurements and return the stored ones: existing entries stay."""
 
 
-# What this process has measured, by environment and op: the same costs for all its plans and sweeps.
+# Costs measured by this process, by environment and op, shared by all its plans and sweeps.
 _measured: dict[str, dict[str, Cost]] = {}
 
 
@@ -44,8 +44,8 @@ def forget_measured() -> None:
 def _measured_here(
     nodes: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
 ) -> tuple[dict[str, Cost], int]:
-    """The costs of ops as this process measured them, but of those that cannot be, and how many it did just
-    now.
+    """The costs of ops measured by this process, without those that cannot be measured, and the number of new
+    ones.
     """
     known = _measured.setdefault(json.dumps(environment(), sort_keys=True), {})
     rest = {key: node for key, node in nodes.items() if key not in known}
@@ -60,9 +60,9 @@ class Costs:
 
     source: "measured", "roofline", or the path of a file that `write_costs` or a cache wrote.
     device: of the roofline.
-    workspaces: measure memory even where durations come from a roofline, because the step is to run here and
-        the budget to hold.
-    store: what it holds already takes precedence over measuring.
+    workspaces: measure memory even if durations come from a roofline, because the step will run here within
+        its budget.
+    store: its costs take precedence over measuring.
     """
 
     source: str = "measured"
@@ -83,8 +83,7 @@ class Costs:
         """Fill in duration and workspace of every op; returns how many distinct ops were measured.
 
         progress: called with (measured so far, to measure).
-        varies: other sizes of the step were measured; where that tells durations at these, only workspaces
-        are measured.
+        varies: other sizes of the step were measured; if these give durations, only workspaces are measured.
         values: of a real run of the step, for ops that refuse others or read them.
         """
         values = values or RealValues.none()
@@ -111,13 +110,11 @@ class Costs:
         return measured
 
     def unmeasured(self, step: StepGraph) -> list[str]:
-        """Names of the ops of a step that was filled in whose costs are estimates."""
+        """Names of the ops of a filled-in step whose costs are estimates."""
         return [op.name for op in step.ops if op.node is not None and signature(op.node) in self._unmeasured]
 
     def _estimate(self, refused: Mapping[str, fx.Node]) -> None:
-        """The costs of ops that cannot be measured: durations by what they compute and move, memory as it is
-        traced.
-        """
+        """The costs of ops that cannot be measured: durations by flops and bytes, memory as traced."""
         if not refused:
             return
         assert self.known is not None
@@ -138,8 +135,8 @@ class Costs:
         missing: Mapping[str, fx.Node],
         values: RealValues,
     ) -> dict[str, Cost]:
-        """The costs of ops whose durations are known from other sizes. Workspaces are measured, but of ops
-        that had none at any size.
+        """The costs of ops whose durations are known from other sizes. Workspaces are measured, except for
+        ops that had none at any size.
         """
         durations: dict[str, int] = {}
         rest: dict[str, fx.Node] = {}
@@ -155,14 +152,14 @@ class Costs:
         return {key: replace(cost, duration=durations[key]) for key, cost in found.items()}
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
-        """The costs of the distinct ops of a step that was filled in."""
+        """The costs of the distinct ops of a filled-in step."""
         known = self.known or {}
         return {key: known[key] for op in step.ops if op.node is not None for key in (signature(op.node),)}
 
     def _find(
         self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
     ) -> tuple[dict[str, Cost], int]:
-        """The costs of ops, but of those that cannot be measured, and how many were measured."""
+        """The costs of ops, without those that cannot be measured, and how many were measured."""
         if self.source == "measured":
             return self._measure(missing, progress, values)
         if self.source != "roofline":
@@ -180,7 +177,7 @@ class Costs:
     def _measure(
         self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
     ) -> tuple[dict[str, Cost], int]:
-        """A store has the first word: its processes plan with the same costs."""
+        """The store's costs come first, so that its processes plan with the same costs."""
         if self.store is None:
             return _measured_here(missing, progress, values)
         stored = self.store.load_costs(environment())

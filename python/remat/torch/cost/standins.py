@@ -1,4 +1,4 @@
-"""Tensors that stand for those of a step: of their shapes, strides, types and bits, with values that do."""
+"""Synthetic tensors for measuring: shapes, strides, types and bits of a step's tensors, with valid values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.utils._pytree import tree_map
 
 from ..base.private import OpOverload, negated_view, schema
 
-# Values of a tensor that is made for measuring; they are repeated.
+# Distinct values of a synthetic tensor; they are repeated.
 DIFFERENT = 1 << 16
 
 
-# Multiplied with its number this spreads an index over all rows, and neighbours far apart.
+# Multiplied by its position, this spreads indices over all rows, with neighbours far apart.
 _SPREAD = 2_654_435_761
 
 
 class Arguments:
-    """Tensors like those that a node reads. made: by what they are made like.
+    """Tensors like those that a node reads. made: by the traced tensors that they imitate.
 
     given: values of some of its arguments.
     """
@@ -48,8 +48,8 @@ def arguments_alone(node: fx.Node) -> tuple[Any, Any]:
 
 
 def on_the_host(node: fx.Node) -> list[fx.Node]:
-    """Arguments that are traced on an accelerator and really are numbers on the CPU, which the kernel reads
-    there ("Note [Seed and Offset Device]" in PyTorch's attention.cu).
+    """Arguments traced on an accelerator that are really scalars on the CPU, where the kernel reads them
+    ("Note [Seed and Offset Device]" in PyTorch's attention.cu).
     """
     if not isinstance(node.target, OpOverload) or "efficient_attention_backward" not in str(node.target):
         return []
@@ -59,8 +59,8 @@ def on_the_host(node: fx.Node) -> list[fx.Node]:
 
 
 def indices(node: fx.Node) -> list[tuple[fx.Node, int]]:
-    """Arguments that pick rows, each with the number of rows to pick from. An op that picks one row over and
-    over takes another time than in a step, on a GPU much more where it adds to rows.
+    """Index arguments, each with its number of rows. An op that picks the same row repeatedly has another
+    duration than in a step, a much longer one on a GPU if it adds to rows.
     """
     if not isinstance(node.target, OpOverload):
         return []
@@ -77,7 +77,7 @@ def indices(node: fx.Node) -> list[tuple[fx.Node, int]]:
     elif name in ("aten::index", "aten::index_put", "aten::_unsafe_index", "aten::_unsafe_index_put"):
         found = list(zip(given["indices"], _shape(given["self"]), strict=False))
     integers = [(index, rows) for index, rows in found if isinstance(index, fx.Node) and _is_integer(index)]
-    # A mask stands for several dimensions.
+    # A mask covers several dimensions.
     return integers if len(integers) == sum(index is not None for index, _ in found) else []
 
 
@@ -91,14 +91,14 @@ def _is_integer(node: fx.Node) -> bool:
 
 
 def spread(val: torch.Tensor, rows: int) -> torch.Tensor:
-    """Indices like a traced tensor: all over the rows, the same each time."""
+    """Indices like a traced tensor: spread over all rows, deterministic."""
     indices = stand_in(val)
     numbers = torch.arange(indices.numel(), device=val.device).mul_(_SPREAD).remainder_(max(1, rows))
     return indices.copy_(numbers.view(val.shape)) if _is_dense(val) else indices
 
 
 def _is_dense(val: torch.Tensor) -> bool:
-    """Does each element have a place to itself?"""
+    """True if no two elements share memory."""
     return val.numel() * val.element_size() <= val.untyped_storage().nbytes() and 0 not in val.stride()
 
 
@@ -124,14 +124,14 @@ def stand_in(val: Any) -> Any:
 
 
 def _with_bits(made: torch.Tensor, val: torch.Tensor) -> torch.Tensor:
-    """Conjugated or negated where the traced tensor says so of its memory: most kernels copy it then."""
+    """Conjugated or negated views if the traced tensor is one: most kernels copy these."""
     if val.is_conj():
         made = made.conj()
     return negated_view(made) if val.is_neg() else made
 
 
 def _fill(flat: torch.Tensor) -> None:
-    """Small positive numbers. Drawing each of them takes as long as many an op."""
+    """Small positive numbers, repeated: drawing all of them takes longer than many ops."""
     drawn = flat[:DIFFERENT].uniform_(0.25, 0.75)
     whole = flat.numel() // DIFFERENT * DIFFERENT
     if whole > 0:

@@ -1,8 +1,8 @@
-"""Durations on a machine that does other things too: runs are repeated until the least of them agree.
+"""Durations on a busy machine: runs are repeated until the least of them agree.
 
-What else a machine does only ever adds time, so the least runs are the ones to believe. One alone could be
-lucky, so three have to be close to each other, and their median counts. On an idle machine that is the median
-of the first three. Of very long ops, which take most of the time, two are enough; the lesser counts.
+Other work only adds time, so the least runs are the most reliable. One alone could be an outlier, so three
+have to be close to each other, and their median counts: on an idle machine, the median of the first three.
+For very long ops, which take most of the time, two are enough, and the lesser counts.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import torch
 log = logging.getLogger("remat.torch")
 
 _AGREEING = 3
-# In nanoseconds: what else comes with the runs before those that are timed is little beside so long an op.
+# In nanoseconds: for ops longer than this, overheads of untimed earlier runs are negligible.
 LONG_NS = 20_000_000
-# Of so long an op those two are enough, if they agree.
+# Ops longer than this need only two runs that agree.
 _VERY_LONG_NS = 100_000_000
 _MOST_RUNS = 9
-# As a fraction of the least, or in nanoseconds: short ops move by more, and matter less.
+# Tolerance as a fraction of the least run, or in nanoseconds: short ops vary more, and matter less.
 _CLOSE, _CLOSE_NS = 0.1, 3_000
-# Repeats of all ops together may take as long as their first runs, and a second.
+# Repeats of all ops together may take as long as their first runs plus one second.
 _GRACE_NS = 1_000_000_000
-# A share of uncertain time that is worth a warning.
+# Share of uncertain time that causes a warning.
 _WORTH_SAYING = 0.1
 # Ops, of a whole step.
 _MANY = 20
 
 
 def clock_of_ops() -> Callable[[], int]:
-    """What times ops on the CPU, in ns: the processor time of this thread where it does all the work, which
-    does not pass while others have the processor; else the time of day.
+    """The clock for ops on the CPU, in ns: the CPU time of this thread if it does all the work, which
+    excludes time of other processes; else wall clock.
     """
     return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
 
@@ -42,7 +42,7 @@ def clock_of_ops() -> Callable[[], int]:
 @dataclass(frozen=True)
 class Timing:
     """Of one op. duration: in ns. spread: from the least run to the one in the middle, as a fraction of the
-    least. agreed: as many runs as are needed did.
+    least. agreed: enough runs agreed.
     """
 
     duration: int
@@ -52,7 +52,7 @@ class Timing:
 
 @dataclass
 class Stopwatch:
-    """Times the ops of a step, and remembers how far their runs were apart."""
+    """Times the ops of a step, and records the spread of their runs."""
 
     timings: list[Timing] = field(default_factory=list)
     _first_ns: int = 0
@@ -61,8 +61,8 @@ class Stopwatch:
     def time(self, run: Callable[[], int], before: Sequence[int] = (), repeats: bool = True) -> int:
         """Duration of an op in ns; `run` runs it once and returns how long that took.
 
-        before: of runs for other purposes, which count if the op is long.
-        repeats: not for what other processes take part in, who would have to run it as often.
+        before: times of earlier runs, which count if the op is long.
+        repeats: False for collectives, which other processes would have to repeat as often.
         """
         times = list(before) if repeats and before and min(before) >= LONG_NS else []
         agreeing = len(times) if times and min(times) >= _VERY_LONG_NS else _AGREEING
@@ -82,8 +82,8 @@ class Stopwatch:
         return self._repeated_ns < self._first_ns + _GRACE_NS
 
     def warn_of_noise(self) -> None:
-        """Say so where much of the time belongs to ops whose runs did not agree, unless they are few: of
-        those that another length of a step adds nobody needs to hear.
+        """Warn if much of the time belongs to ops whose runs did not agree, unless they are few, as those
+        added by a new length of a step.
         """
         uncertain = [timing for timing in self.timings if not timing.agreed]
         total = sum(timing.duration for timing in self.timings)

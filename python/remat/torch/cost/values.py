@@ -1,9 +1,9 @@
-"""The values that ops get in a real run of a step, as far as their costs depend on them.
+"""Real values of ops' arguments in a step, for ops whose costs depend on them.
 
-Tensors made for the purpose hold numbers that mean nothing: an op that takes pivots, lengths or a positive
-definite matrix refuses them, and one that walks through offsets or counts what a mask picks takes another
-time and other memory. What such an op reads is made by running the ops it comes from, each once, in the
-order of the trace, and dropping what nobody needs any more.
+Synthetic tensors hold meaningless numbers: an op that takes pivots, lengths or a positive definite matrix
+refuses them, and one that follows offsets or counts a mask has another duration and memory. The arguments of
+such an op are made by running its ancestors, each once, in the order of the trace, and dropping results after
+their last use.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..trace.gradients import takes_gradient
 from ..trace.kernels import kernel_of
 from .standins import indices, stand_in
 
-# What numbers are made from may take this many times the bytes of the op that reads them, and so many more.
+# Limit on the memory of an op's ancestors: this many times the bytes that the op reads, plus a constant.
 _TIMES, _BYTES = 2, 1 << 20
-# A real run may take this share of the memory that is free.
+# Share of the free memory for a real run.
 _SHARE = 0.5
 
 _Use = Callable[[fx.Node, Mapping[fx.Node, Any]], None]
 
 
 class RealValues:
-    """Of one step. inputs: the tensors behind its placeholders, as far as they are known.
+    """Real values of one step. inputs: the tensors of its placeholders, as far as known.
 
     room: bytes that making values may take; None: half of what is free on the device.
     """
@@ -50,12 +50,12 @@ class RealValues:
 
     @classmethod
     def none(cls) -> RealValues:
-        """Of a step that nobody has called."""
+        """For a step without a call."""
         return cls(None, {})
 
     @classmethod
     def of(cls, gm: fx.GraphModule, args: Sequence[Any], room: int | None = None) -> RealValues:
-        """args: what Dynamo's graph was called with, which the placeholders of the joint graph name."""
+        """args: arguments of Dynamo's graph, which the placeholders of the joint graph name."""
         inputs = {}
         for node in gm.graph.find_nodes(op="placeholder"):
             index = getattr(node.meta.get("desc"), "idx", None)
@@ -65,7 +65,7 @@ class RealValues:
         return cls(gm, inputs, room)
 
     def numbers_read(self, node: fx.Node) -> dict[fx.Node, Any]:
-        """Whole numbers that an op reads, where they are known at little cost and are no rows to pick."""
+        """Integers that an op reads, if they are cheap to compute and are not row indices."""
         if not _reads_numbers(node):
             return {}
         rows = {index for index, _ in indices(node)}
@@ -78,8 +78,8 @@ class RealValues:
         return found
 
     def visit(self, wanted: Collection[fx.Node], use: _Use) -> None:
-        """Call `use` with each node and all its arguments as they are in a real run, in tensors of its own;
-        not for those whose arguments cannot be made. Where `use` raises UnsupportedModelError, that is it.
+        """Call `use` with each node and copies of its arguments in a real run, except nodes whose arguments
+        cannot be made. UnsupportedModelError of `use` is ignored.
         """
         self._walk({n: n.all_input_nodes for n in wanted if not takes_gradient(n)}, use)
 
@@ -100,7 +100,7 @@ class RealValues:
             if node in made:
                 try:
                     env[node] = self._value(node, env)
-                except Exception as error:  # whatever an op does not like about its arguments
+                except Exception as error:  # ops may raise anything about their arguments
                     log.debug("%s cannot be run for its value: %s", node.name, error)
                     return
                 _drop(env, left, node.all_input_nodes)
@@ -127,7 +127,7 @@ class RealValues:
         made: Collection[fx.Node],
         reads: Mapping[fx.Node, Sequence[fx.Node]],
     ) -> bool:
-        """Is there memory for all that is alive together?"""
+        """True if there is memory for all values alive together."""
         left, alive = _uses(made, reads), dict[fx.Node, Any]()
         shown, level, top = Counter[int](), 0, 0
         for node in nodes:
@@ -146,14 +146,14 @@ class RealValues:
 
 
 def _uses(made: Collection[fx.Node], reads: Mapping[fx.Node, Sequence[fx.Node]]) -> Counter[fx.Node]:
-    """How often each node is read on the way."""
+    """Number of reads of each node."""
     found = Counter(read for node in made for read in node.all_input_nodes)
     found.update(read for given in reads.values() for read in given)
     return found
 
 
 def _drop(env: dict[fx.Node, Any], left: Counter[fx.Node], reads: Sequence[fx.Node]) -> bool:
-    """These were read once more; says whether the last of them is gone."""
+    """Counts one more read of these and drops finished ones; returns True if the last one is finished."""
     gone = False
     for read in reads:
         left[read] -= 1
@@ -199,7 +199,7 @@ def _is_of_numbers(val: Any) -> bool:
 
 
 def _copied(item: Any) -> Any:
-    """A tensor of its own with the same values in the same places."""
+    """A copy with the same values in the same layout."""
     if not isinstance(item, torch.Tensor):
         return item
     copy = stand_in(item)
@@ -208,7 +208,7 @@ def _copied(item: Any) -> Any:
 
 
 def _bytes(node: fx.Node) -> int:
-    """Of the memory that a node makes."""
+    """Bytes that a node makes."""
     if node.op != "call_function" or node.target is operator.getitem or returns_alias(node):
         return 0
     return sum(_storages(node).values())

@@ -1,1 +1,1 @@
-"""Planned recomputation in eager mode: a real step is recorded and planned; hooks run the plan."""
+"""Planned recomputation in eager mode: a real step is recorded and planned; hooks carry out the plan."""

@@ -1,9 +1,10 @@
-"""What of a recorded step may go to a host for a while, and when eager mode can copy it there and back.
+"""Which values of a recorded step may be offloaded to a host, and when eager mode can copy them out and back.
 
-What leaves is what autograd alone holds when the forward ends. It is copied out after the op that makes it,
-and the step waits for that before a later op of the forward, or at its end. Of a backward only is seen what
-autograd asks for, in about the opposite sequence of the ops that saved it. So a copy back begins when it asks
-for something that the forward saved before a certain op, whatever the loss, or else for the value itself.
+Values held only by autograd at the end of the forward may be offloaded. Such a value is copied out after the
+op that makes it, and the step waits for the copy before a later op of the forward, or at its end. During the
+backward, only autograd's requests for saved tensors are visible, roughly in the reverse sequence of the ops
+that saved them. So a copy back begins when autograd requests something that the forward saved before a
+certain op, whatever the loss, or else the value itself.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Route:
-    """Of one value to the host and back.
+    """The route of one value to the host and back.
 
-    value: of the graph. op: of the record, after which it is copied out; place: among what that makes, which
-    are `results`; bytes: of it at most. wait: the op before which that has ended, or how many ops the forward
-    has. asked: it comes back when autograd asks for what was saved with so many ops run, or fewer. out, back:
-    numbers of the copies in the plan.
+    value: in the graph. op: of the record, after which it is copied out; place: its index among `results`,
+    the op's results; bytes: upper bound. wait: the op before which the copy out has ended, or the number of
+    ops in the forward. asked: the copy back begins when autograd requests a tensor saved after at most this
+    many ops. out, back: numbers of the copies in the plan.
     """
 
     value: int
@@ -45,8 +46,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Wish:
-    """Of a plan for one value: ops of the graph, before which its copy out has ended and its copy back
-    begins. early: rather before that than after it.
+    """A plan's copies of one value: ops of the graph before which its copy out has ended and its copy back
+    begins. early: begin rather before that op than after it.
     """
 
     wait: int
@@ -55,7 +56,7 @@ class Wish:
 
 
 def wishes(plan: remat.Plan) -> dict[int, Wish]:
-    """By value of the graph, of a plan that runs ops in the order of the graph for the first time."""
+    """Wishes by value of the graph, for a plan with first runs in the graph's order."""
     reached, ran = [], 0
     for op in plan.steps:
         reached.append(ran)
@@ -99,7 +100,7 @@ class _Draft:
 
 
 class Timing:
-    """When values can leave and come back in a plan of these steps."""
+    """The possible times of copies in a plan with these steps."""
 
     def __init__(self, step: StepGraph, steps: Sequence[int], wanted: Collection[int]) -> None:
         """wanted: values of the graph."""
@@ -129,12 +130,12 @@ class Timing:
         self._event_ops = [op for op, _ in self._events]
 
     def _is_later(self, index: int) -> bool:
-        """Does the op of the graph run after the forward?"""
+        """True if the op of the graph runs after the forward."""
         members = self._step.ops_of[index]
         return self._step.phases[index] == BACKWARD or (bool(members) and members[0] >= self._forward)
 
     def _asked_for(self) -> list[tuple[int, int]]:
-        """The op of the graph before which a backward comes down to what was saved with so many ops run."""
+        """The op of the graph before which a backward reaches tensors saved after this many ops."""
         ends = [(members[-1], i) for i, members in enumerate(self._step.ops_of) if members]
         numbers = [number for number, _ in ends]
         lowest, found = self._forward + 1, []
@@ -145,7 +146,7 @@ class Timing:
         return found
 
     def routes(self, wanted: Mapping[int, Wish]) -> tuple[list[CopyStep], list[Route]]:
-        """The copies of the plan, by value of the graph, as this executor can carry them out."""
+        """The plan's copies that this executor can carry out, by value of the graph."""
         drafts = [self._draft(value, wish) for value, wish in wanted.items() if value in self._first_reads]
         drafts.sort(key=lambda each: (each.issue, each.value))
         copies: list[CopyStep] = [(each.value, "out", each.issue, each.wait) for each in drafts]
@@ -155,7 +156,8 @@ class Timing:
         return copies, [each.route(self._step, i, number[i]) for i, each in enumerate(drafts)]
 
     def _event(self, wish: Wish, reader: int) -> tuple[int, int]:
-        """Before which op of the graph a value that this one reads comes back; what is asked for there."""
+        """The op of the graph before which a value that this op reads comes back, and the request that
+        triggers it."""
         ops, end = self._event_ops, bisect_right(self._event_ops, reader)
         before, after = bisect_right(ops, wish.back, 0, end), bisect_left(ops, wish.back, 0, end)
         if wish.early and before:

@@ -1,4 +1,4 @@
-"""What of a step was written down: runs of ops, and which storage shows which result of them."""
+"""The recorded runs of a step's ops, and the result that each storage holds."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from .results import Argument, Handle, Result, Run, Shown, device_of
 
 
 class Book:
-    """Of one forward. lasting: are the runs that are written down from now on such that last? What they read
-    is kept apart from the tensors that Python has.
+    """The book of one forward. lasting: whether runs recorded from now on may run repeatedly; their inputs
+    are kept separate from the tensors that Python has.
     """
 
     def __init__(self, lasting: bool = False) -> None:
         self._lasting = lasting
-        # By number of a storage: its result, and references to tensors that runs read, and to handles.
+        # By number of a storage: its result, and references to handles and to tensors that runs read.
         self._results: dict[int, tuple[Any, Result]] = {}
         self._kept: dict[int, list[weakref.ref[Argument]]] = {}
         self._handles: dict[int, list[weakref.ref[Handle]]] = {}
 
     def last(self) -> None:
-        """The runs that are written down from now on last."""
+        """Runs recorded from now on may run repeatedly."""
         self._lasting = True
 
     def result_of(self, tensor: torch.Tensor) -> Result | None:
-        """That this tensor shows."""
+        """The result that this tensor shows."""
         known = self._results.get(number_of(tensor))
         return None if known is None else known[1]
 
     def handle(self, result: Result, tensor: torch.Tensor, expected: bytes | None = None) -> Handle:
-        """For autograd, of a tensor that shows this result."""
+        """A handle for autograd, of a tensor that shows this result."""
         handle = Handle(result, tensor, expected)
         self._handles.setdefault(number_of(tensor), []).append(weakref.ref(handle))
         return handle
@@ -65,8 +65,8 @@ class Book:
     def note_writes(
         self, kind: Kind, args: Any, kwargs: Any, copied: Callable[[torch.Tensor], object] | None = None
     ) -> dict[int, Result]:
-        """Results that are written over, by the number of their storage, are not what they were; what runs
-        read is copied first. copied: called with these copies.
+        """Marks results that are written over, by the number of their storage; tensors that runs read are
+        copied first. copied: called with these copies.
         """
         before: dict[int, Result] = {}
         for at in kind.written:
@@ -108,16 +108,16 @@ class Book:
             self._note_result(number, tensor, result)
 
     def handles_of(self, number: int) -> list[Handle]:
-        """That wait for what this storage had."""
+        """Handles that wait for the former result of this storage."""
         return list(_alive(self._handles.get(number, ())))
 
     def users(self, number: int) -> int:
-        """How many tensors that show a storage are held here."""
+        """Number of tensors of a storage held here."""
         kept = sum(1 for _ in _alive(self._kept.get(number, ())))
         return kept + sum(handle.kept is not None for handle in _alive(self._handles.get(number, ())))
 
     def holds_alone(self, number: int, users: int) -> bool:
-        """Do only runs hold a storage that so many tensors show?"""
+        """True if only runs hold a storage with this many tensors."""
         kept = self._kept.get(number, ())
         return 0 < users <= len(kept) and users <= sum(1 for _ in _alive(kept))
 
@@ -130,12 +130,12 @@ class Book:
         return list(_alive(self._kept.get(number, ())))
 
     def forget_dead(self) -> None:
-        """What nobody can read any longer, so that what would make it again goes too."""
+        """Forgets unreachable results, and so the runs that would make them."""
         self._results = {n: known for n, known in self._results.items() if not known[0].expired()}
 
     def fix(self, result: Result, memory: torch.UntypedStorage, tensors: Mapping[int, torch.Tensor]) -> None:
-        """It stays in its memory, and what made it is forgotten. tensors: show that memory; by the ids of
-        `Shown` that runs read.
+        """Keeps a result in its memory and forgets its run. tensors: show that memory; by the ids of `Shown`
+        that runs read.
         """
         number = storage_number(memory)
 
@@ -154,11 +154,11 @@ class Book:
         self.forget(number)
 
     def forget(self, number: int) -> None:
-        """What this storage has is no longer the result of a run."""
+        """Marks this storage as no longer holding the result of a run."""
         self._results.pop(number, None)
 
     def show(self, tensor: torch.Tensor, result: Result) -> None:
-        """It is there again, in this tensor's storage."""
+        """Records that a result is in this tensor's storage again."""
         self._note_result(number_of(tensor), tensor, result)
 
     def _note_result(self, number: int, tensor: torch.Tensor, result: Result) -> None:
@@ -168,7 +168,7 @@ class Book:
         result.see_in(memory)
 
     def runs(self) -> list[Run]:
-        """All that are written down, and can still be asked for."""
+        """All recorded runs that may still be needed."""
         pending = [result.run for _, result in self._results.values()]
         pending += [h.shown.result.run for each in self._handles.values() for h in _alive(each)]
         found: dict[int, Run] = {}
@@ -180,14 +180,14 @@ class Book:
         return list(found.values())
 
     def end(self) -> None:
-        """Nothing is looked up any longer."""
+        """Ends all lookups."""
         self._results.clear()
         self._kept.clear()
         self._handles.clear()
 
 
 def new_memory(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
-    """A tensor for each storage that an op made which was called with these arguments, in their sequence."""
+    """A tensor for each new storage that an op with these arguments made, in sequence."""
     given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
     made: dict[int, torch.Tensor] = {}
     for tensor in results_in(result):
@@ -197,7 +197,7 @@ def new_memory(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
 
 
 def bytes_made(args: Any, kwargs: Any, result: Any) -> int:
-    """Of new memory, by an op that was called with these arguments."""
+    """Bytes of new memory made by an op with these arguments."""
     return sum(map(storage_bytes, new_memory(args, kwargs, result)))
 
 

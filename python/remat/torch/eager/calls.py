@@ -1,4 +1,4 @@
-"""Calls of a model, by what it is called with."""
+"""Copies and shapes of a call's arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def apart(call: Call) -> Call:
 
 
 def shapes_of(call: Call) -> Sequence[Any]:
-    """What tells calls apart before their ops are known."""
+    """A key that distinguishes calls before their ops are known."""
     return tuple(
         (each.shape, each.dtype, each.requires_grad) if isinstance(each, torch.Tensor) else type(each)
         for each in tree_leaves(call)

@@ -1,4 +1,4 @@
-"""A step that is recorded, not planned: what questions about a model begin with where nothing is traced."""
+"""A recorded step without a plan: the basis of queries about a model that cannot be traced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .recorded import StepGraph
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A training step of a model that was recorded, and the way that would plan it."""
+    """A recorded training step of a model, and the means to plan it."""
 
     preparation: Preparation
     sequence: Recorded
@@ -35,33 +35,34 @@ class RecordedStep:
         return self.step.graph
 
     def settled(self) -> Options:
-        """The options with the budget in bytes or as a share, and all that is reserved in `reserve`."""
+        """The options with the budget in bytes or as a share, and `reserve` with all reserved bytes."""
         return self.preparation.settled(self.call)
 
     def plan(self) -> PlanReport:
-        """For the budget of the options. Raises InfeasibleError, NoPlanError."""
+        """A plan for the budget of the options. Raises InfeasibleError, NoPlanError."""
         return self.preparation.plan(self.sequence, self.kind, self.call).report
 
     def within_budget(self, seconds: float | None) -> EagerPlan | Missed:
-        """As it is planned, not measured. seconds: for planning, unless the options say."""
+        """True if a plan is within the budget, as predicted. seconds: time limit, unless the options have
+        one."""
         options = self.settled()
         if options.time_limit is None and options.work_limit is None:
             options = replace(options, time_limit=seconds)
         return plan_record(self.sequence.record, self.step.around, options, self.sequence.once)
 
     def least(self) -> PlanReport:
-        """Of the plan of least peak that a short search finds."""
+        """The least peak that a short search finds."""
         return self.preparation.least(self.sequence, self.kind, self.call).report
 
     def swept(self, points: int, seconds: float) -> list[PlanReport]:
-        """Plans that this executor can carry out, by falling peak: as many budgets are planned for."""
+        """Plans of this executor for several budgets, by falling peak."""
         least, options = self.least(), self.settled()
         step = step_graph(self.sequence.record, self.step.around, options, self.sequence.once)
         if options.work_limit is None:
             options = replace(options, time_limit=seconds / points)
         low, high = least.predicted_peak - least.reserve, self.graph.keep_all_peak
         found = [least]
-        # A plan for less is one for more, too.
+        # A plan for a smaller budget is valid for a larger one.
         for number in range(1, points):
             plan = within(step, low + (high - low) * number // (points - 1), options)
             if isinstance(plan, EagerPlan) and plan.report.overhead < found[-1].overhead:
@@ -74,7 +75,7 @@ def recorded_steps(
 ) -> list[RecordedStep]:
     """A training step of a model, which leaves nothing behind.
 
-    both: also one that adds to existing gradients, where the options leave open which it is.
+    both: also record a step that adds to existing gradients, if the options leave that open.
 
     Raises UnsupportedModelError where nothing needs a gradient.
     """

@@ -1,4 +1,4 @@
-"""How long ops take in a step that is looked at."""
+"""Durations of ops in a recorded step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LEAST = 2_000
 
 
 def take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
-    """What a small op takes is taken off: on an accelerator the time of an op has that of calling it and of
-    waiting for it, which a step has not, as the host runs ahead there.
+    """Subtracts the time of a small op: on an accelerator, a measured time includes calling the op and
+    waiting for it, which a real step does not, since the host runs ahead.
     """
     if device.type == "cpu":
         return
@@ -33,7 +33,7 @@ def take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
 
 
 def clock_of(device: torch.device) -> Callable[[], int]:
-    """Of one thread the time that it had, so that other work of the machine does not count."""
+    """CPU time for a single thread, so that other work of the machine does not count."""
     if device.type == "cpu":
         return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
     runtime = runtime_of(device)

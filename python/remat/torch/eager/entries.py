@@ -1,5 +1,5 @@
-"""What a step in a `planned` context does, from its first op to the end of its backward: it is recorded as it
-runs, compared with what a plan would make again, or follows plans.
+"""Modes of a step in a `planned` context, from its first op to the end of its backward: recording, comparing
+recomputed results, or following plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Token = tuple[Any, Any]
 
 
 def token_of(func: Any, args: Sequence[Any]) -> Token:
-    """By which steps are told apart: an op, and the shape of what it is called with."""
+    """The key of an op in a step: the op, and the shapes of its arguments."""
     first = args[0] if args else None
     if isinstance(first, (list, tuple)):
         first = first[0] if first else None
@@ -64,7 +64,7 @@ class Entry:
 
 
 class Recording(Entry):
-    """Runs as it is, with the memory of eager mode."""
+    """Records a step, with the memory of eager mode."""
 
     def __init__(self, models: Sequence[torch.nn.Module], device: torch.device) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Recording(Entry):
         self._watched.__exit__(None, None, None)
 
     def record(self) -> tuple[Record, Around, set[int]]:
-        """Once it has ended; and the ops whose results something saves for a later step."""
+        """The record after the end, and the ops whose results are saved for a later step."""
         recorder, known, runtime = self._recorder, self._resident, runtime_of(self._device)
         self._levels.tell(recorder)
         take_off_calls(recorder.ops, self._device)
@@ -129,7 +129,7 @@ class Recording(Entry):
 
 
 class Following(Entry):
-    """Follows plans. peak: what it needed, where that is measured."""
+    """Follows plans. peak: the measured peak, if it is measured."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Following(Entry):
         device: torch.device,
         models: Sequence[torch.nn.Module] = (),
     ) -> None:
-        """models: whose memory is there all the time, where the step is to be measured."""
+        """models: their memory counts as resident if the step is measured."""
         super().__init__()
         self._plans, self._at = plans, 0
         self.ledger = Ledger([plan for _, plan in plans])
@@ -146,7 +146,7 @@ class Following(Entry):
 
     @property
     def plan(self) -> EagerPlan | None:
-        """That was followed to its end."""
+        """The plan that was followed to the end."""
         return self._plans[self._at][1] if self.ledger.left_at is None else None
 
     def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -184,9 +184,9 @@ class Following(Entry):
 
 
 class Comparing(Following):
-    """Follows plans, but keeps what they drop: what runs again is compared with it.
+    """Follows plans, but keeps the dropped results to compare them with recomputed ones.
 
-    differing: numbers of ops whose second run makes other bits. durations: of ops, in ns.
+    differing: numbers of ops whose recomputed bits differ. durations: of ops, in ns.
     """
 
     def __init__(self, plans: Sequence[tuple[list[Token], EagerPlan]], device: torch.device) -> None:
@@ -228,8 +228,8 @@ def _within(held: Any) -> Any:
 
 
 def _peak_beside(models: Sequence[torch.nn.Module], device: torch.device) -> Callable[[], int]:
-    """Begins to measure. What it returns ends that, and says what was in memory at most, in bytes: of the
-    models and of what came meanwhile.
+    """Begins to measure. The returned function ends the measurement and returns the peak in bytes, of the
+    models and of all memory since.
     """
     known = tensor_storages(list(models), device.type)
     own = sum(known.values())

@@ -18,9 +18,9 @@ from .results import Result, Run, turn
 
 
 class Copying:
-    """Of a plan. device: where the step runs. leaving: by op of the forward, what is copied out after it;
-    waits: what has to have left before it. asked: copies back begin where autograd asks for what was saved
-    when so many ops had run.
+    """The copies of a plan. device: of the step. leaving: by op of the forward, the values copied out after
+    it; waits: the copies out that must have ended before it. asked: copies back that begin when autograd
+    requests tensors saved after this many ops.
     """
 
     def __init__(self, copies: Copies, routes: Sequence[Route], device: torch.device) -> None:
@@ -30,7 +30,7 @@ class Copying:
         self.asked = {route.asked for route in routes} - {NEVER}
 
     def seen(self) -> frozenset[int]:
-        """Ops that have to be seen."""
+        """Ops that the dispatch mode must see."""
         return frozenset((*self.leaving, *self.waits))
 
 
@@ -42,10 +42,10 @@ def _by(pairs: Any) -> dict[int, list[Route]]:
 
 
 class Away:
-    """What has left in one step, or is about to."""
+    """The offloaded values of one step."""
 
     def __init__(self, plan: Copying) -> None:
-        """Raises HostMemoryError where there is no room for it on the host."""
+        """Raises HostMemoryError if the host has no room."""
         self._plan = plan
         self._call = plan.copies.begin()()
         # Freed by this thread, whatever thread copies: so the allocator's events are in the plan's sequence.
@@ -53,12 +53,12 @@ class Away:
         self._out: list[tuple[Route, weakref.ref[Result]]] = []
 
     def before(self, op: int) -> None:
-        """It is about to run: wait for what is to have left."""
+        """An op is about to run: wait for the copies out that must have ended."""
         for route in self._plan.waits.get(op, ()):
             self._wait_out(route.out)
 
     def settle(self) -> None:
-        """Wait for all that was to leave."""
+        """Wait for all copies out."""
         for number in sorted(self._leaving):
             self._wait_out(number)
 
@@ -70,7 +70,8 @@ class Away:
     def after(
         self, op: int, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any, book: Book
     ) -> list[torch.Tensor]:
-        """It ran: begin to copy out what it made, where that is what was recorded. Returns what leaves."""
+        """An op has run: begin to copy out its results, if they are as recorded. Returns the offloaded
+        ones."""
         left: list[torch.Tensor] = []
         routes = self._plan.leaving.get(op)
         if routes is None:
@@ -97,7 +98,7 @@ class Away:
         self._leaving[route.out] = tensor.untyped_storage()
 
     def come_to(self, saved_at: int) -> None:
-        """Autograd asks for what was saved when so many ops had run: begin to copy back what is due."""
+        """Autograd requests tensors saved after this many ops: begin the copies back that are due."""
         with turn, torch.no_grad(), without_dispatch_modes():
             due = [each for each in self._out if each[0].asked >= saved_at]
             if not due:
@@ -109,7 +110,7 @@ class Away:
                     result.run.begin()
 
     def issue_back(self, route: Route) -> torch.Tensor:
-        """A tensor in memory into which it is copied. The forward itself may ask for it."""
+        """Begin a copy back into a new tensor. The forward itself may request it."""
         self._wait_out(route.out)
         return self._plan.copies.issue_in(route.back)(self._call)
 
@@ -118,7 +119,7 @@ class Away:
 
 
 class Fetch(Run):
-    """Makes one result again by a copy from the host."""
+    """Restores one result by a copy from the host."""
 
     __slots__ = ("_away", "_coming", "_route")
 
@@ -128,7 +129,7 @@ class Fetch(Run):
         self._coming: torch.Tensor | None = None
 
     def begin(self) -> None:
-        """It is about to be asked for."""
+        """Begin the copy, before the result is needed."""
         if self._coming is None and all(result.memory is None for result in self.alive_results()):
             self._coming = self._away.issue_back(self._route)
 
@@ -143,7 +144,7 @@ class Fetch(Run):
 
 
 class SavedAt:
-    """What autograd holds in a step that copies: what it would hold otherwise, and how many ops had run."""
+    """Held by autograd in a step with copies: the usual object, and the number of ops run before."""
 
     __slots__ = ("held", "saved_at")
 
@@ -152,7 +153,7 @@ class SavedAt:
 
 
 def _made(kind: Kind, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
-    """What came of an op: new memory, then what it wrote to, as a record numbers its values."""
+    """Results of an op in the sequence of a record's values: new memory, then memory written to."""
     written = [
         tensor
         for at in kind.written

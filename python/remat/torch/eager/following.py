@@ -1,7 +1,7 @@
-"""Where a step in eager mode is in its plan, for those who follow it (run/follow.py).
+"""Tracks the position of an eager step in its plan, for observers (run/follow.py).
 
-Ops of the forward and second runs are known as they come. Those of the backward are only seen: which of the
-record's each is comes out when the step is over, as the loss that the user has may be another one.
+Ops of the forward and recomputations are identified as they run. Ops of the backward are matched with the
+record only when the step is over, since the user's loss may be another one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..run.follow import Mark, Place, mark_of
 from .ledger import Ledger
 from .planning import EagerPlan
 
-# Of the ops of the record's backward, so many have to be found in a step.
+# Share of the record's backward ops that must be found in a step.
 _LEAST = 0.5
 
 _seen: _Steps | None = None
@@ -24,7 +24,7 @@ _seen: _Steps | None = None
 
 @contextmanager
 def steps_seen() -> Iterator[None]:
-    """Who follows plans while the block runs hears of steps in eager mode too."""
+    """Inside the block, observers of plans are also called for eager steps."""
     global _seen
     before, seen = _seen, _Steps()
     _seen = seen
@@ -36,7 +36,7 @@ def steps_seen() -> Iterator[None]:
 
 
 def through(ledger: Ledger, plan: EagerPlan, call: Callable[[], Any]) -> Any:
-    """The forward of a call by a ledger that follows this plan, whoever follows it."""
+    """Runs the forward of a call by a ledger that follows this plan, for the observer."""
     mark = mark_of(lambda: plan.report)
     return ledger.through(call) if _seen is None or mark is None else _seen.through(ledger, plan, mark, call)
 
@@ -49,7 +49,7 @@ class _Steps:
     """One after the other."""
 
     def __init__(self) -> None:
-        # What is under way, and the mode that sees the ops after its forward.
+        # The current step, and the mode that sees the ops after its forward.
         self._under_way: tuple[_Step, _Ops] | None = None
 
     def through(self, ledger: Ledger, plan: EagerPlan, mark: Mark, call: Callable[[], Any]) -> Any:
@@ -64,14 +64,14 @@ class _Steps:
         outputs = ledger.through(forward)
         if ledger.left_at is None and ledger.plan is plan:
             step.end_forward()
-            # Only now: under a mode traced steps take a few bytes more.
+            # Only now: under a mode, traced steps take a few more bytes.
             after = _Ops(step.see)
             after.__enter__()
             self._under_way = step, after
         return outputs
 
     def end(self) -> None:
-        """Of the step that is under way."""
+        """Ends the current step."""
         if self._under_way is not None:
             (step, after), self._under_way = self._under_way, None
             after.__exit__(None, None, None)
@@ -102,7 +102,7 @@ class _Step:
         for position, op in enumerate(plan.report.plan.steps):
             (self._second if op in self._first else self._first)[op] = position
         self._number = 0
-        # Of the backward: second runs, and ops with what they are.
+        # Of the backward: recomputations, and ops with their keys.
         self._seen: list[tuple[Any, Place]] = []
         self._again: dict[int, int] = {}
 
@@ -117,7 +117,7 @@ class _Step:
         self._say(None)
 
     def runs_again(self, number: int) -> None:
-        """An op of the forward, in the backward."""
+        """A recomputation: an op of the forward, in the backward."""
         op = self._plan.op_of.get(number)
         if op in self._second:
             place = Place()
@@ -132,8 +132,8 @@ class _Step:
         self._say(place)
 
     def end(self) -> None:
-        """Say which steps of the plan the ops of the backward were: what is none belongs to the step before
-        it, but the loss to the first one.
+        """Match the ops of the backward with steps of the plan: unmatched ops belong to the step before,
+        those of the loss to the first one.
         """
         functions = [None if at in self._again else func for at, (func, _) in enumerate(self._seen)]
         numbers, recorded = self._plan.backward()

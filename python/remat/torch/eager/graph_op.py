@@ -11,7 +11,8 @@ from .recorder import BACKWARD, FORWARD, Ran
 
 @dataclass
 class GraphOp:
-    """One op of the graph: an op of the record with those that write over its results right after it."""
+    """One op of the graph: an op of the record, joined with directly following ops that write over its
+    results."""
 
     name: str
     kind: str
@@ -26,7 +27,7 @@ class GraphOp:
     members: list[int] = field(default_factory=list)
 
     def join(self, op: Ran) -> None:
-        """An op that writes over its results."""
+        """Joins an op that writes over its results."""
         old = {value for value, _ in op.wrote}
         self.outputs = {value: None for value in self.outputs if value not in old}
         self.outputs.update((new, None) for _, new in op.wrote)

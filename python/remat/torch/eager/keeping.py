@@ -1,4 +1,4 @@
-"""Tensors that stay, with their counts of writes."""
+"""Kept tensors with their write counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Kept = TypeVar("_Kept", bound="Kept")
 
 
 class Kept:
-    """A tensor that a run reads, or autograd saves, and that stays; with its count of writes.
+    """A tensor that a run reads or autograd saves, kept with its write count.
 
     version: None where it may be written to.
     """
@@ -32,8 +32,9 @@ class Kept:
 
     @classmethod
     def read(cls: type[_Kept], tensor: torch.Tensor, checked: bool, apart: bool = False) -> _Kept:
-        """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself.
-        apart: from the tensor as Python has it, too.
+        """For an op's input as its dispatch mode sees it: a detached tensor there would count writes
+        separately.
+        apart: also separate from Python's tensor.
         """
         if apart or tensor.grad_fn is not None:
             with with_autograd_in_dispatch():
@@ -42,18 +43,18 @@ class Kept:
 
     @classmethod
     def saved(cls, tensor: torch.Tensor) -> Kept:
-        """By autograd, whose node an output would hold."""
+        """For autograd; an output would hold the autograd node."""
         return cls(tensor if tensor.grad_fn is None else detached(tensor))
 
     @classmethod
     def since(cls, tensor: torch.Tensor, version: int) -> Kept:
-        """A tensor that had this count of writes when it was saved."""
+        """For a tensor that had this write count when it was saved."""
         kept = cls(tensor)
         kept.version = version
         return kept
 
     def checked(self) -> torch.Tensor:
-        """Raises RuntimeError where it was written to."""
+        """The tensor. Raises RuntimeError if it was written to."""
         if self.version is not None and self.is_changed():
             raise RuntimeError(changed_in_place(self.tensor, self.version))
         return self.tensor
@@ -67,14 +68,14 @@ class Kept:
         return self.version is not None and write_count(self.tensor) != self.version
 
     def copy_first(self) -> None:
-        """It is about to be written to."""
+        """Copies the tensor, which is about to be written to."""
         with torch.no_grad(), without_dispatch_modes():
             self.tensor = copy_of(self.tensor)
         self.version = None
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that lies in memory as the tensor does."""
+    """A copy with the layout of the tensor."""
     own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     memory = tensor.untyped_storage().clone()
     own.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]

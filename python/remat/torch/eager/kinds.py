@@ -1,4 +1,4 @@
-"""What an op is, by its schema: what it writes to, whether it draws random numbers or may run again."""
+"""Properties of ops from their schemas: arguments written to, randomness, repeatability."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ..base.private import (
     write_count,
 )
 
-# They make memory that nothing has written yet.
+# Ops that return uninitialized memory.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
-# They give their argument other memory.
+# Ops that replace the memory of their argument.
 _OTHER_MEMORY = ("set_", "resize_", "resize_as_")
 # Batch norms update these although their schemas do not say so.
 _STATISTICS = ("running_mean", "running_var")
@@ -34,8 +34,8 @@ class Kind:
     """Of an op.
 
     written: positions and names of the arguments that it writes to. statistics: of the running statistics
-        among them, which its results do not depend on where it trains.
-    training: position and name of the argument that says so.
+        among them, on which its results do not depend in training.
+    training: position and name of that argument.
     random: does it draw random numbers?
     empty: does it make memory without content?
     repeatable: may it run again, as far as its kind tells?
@@ -86,7 +86,7 @@ def _kind_of(func: Any) -> Kind:
 
 
 def argument(at: tuple[int, str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An argument of a call; None where it is left out."""
+    """An argument of a call; None if omitted."""
     position, name = at
     return args[position] if position < len(args) else kwargs.get(name)
 
@@ -111,7 +111,7 @@ def tensors_in(items: Any) -> Iterator[torch.Tensor]:
 
 
 def targets_of(kind: Kind, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """What an op writes to, running statistics too."""
+    """Tensors that an op writes to, running statistics included."""
     return list(tensors_in(argument(at, args, kwargs) for at in kind.written))
 
 
@@ -133,7 +133,7 @@ def trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
-    """Dense tensors of one device that have memory, made by no generator of the caller's."""
+    """True for dense tensors with memory on one device, and without a generator of the caller."""
     devices = {t.device for t in given if t.dim()} | {t.device for t in results}
     tensors = (*given, *results)
     plain = all(t.layout is torch.strided and type(t) in _PLAIN and not is_zero_tensor(t) for t in tensors)
@@ -141,7 +141,8 @@ def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Map
 
 
 def is_autocast_around() -> bool:
-    """Was it on where an op was called that a dispatch mode sees now? There itself it is off."""
+    """True if autocast was on at the call of the op that a dispatch mode sees now (inside the mode it is
+    off)."""
     with with_autograd_in_dispatch():
         return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled(default_device().type)
 
@@ -150,14 +151,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def detached(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory and count of writes, without history; no dispatch mode sees it."""
+    """A tensor of the same memory and write count, without autograd history; no dispatch mode sees this."""
     # Tensors that wrap others need Python's dispatch.
     with without_dispatch_modes() if type(tensor) in _PLAIN else _disable_current_modes():
         return tensor.detach()
 
 
 def changed_in_place(tensor: torch.Tensor, version: int) -> str:
-    """What autograd says where a saved tensor was written to."""
+    """Autograd's error for a saved tensor that was written to."""
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} {list(tensor.shape)}] is at version {write_count(tensor)}; expected version "

@@ -1,4 +1,4 @@
-"""What is known where a step leaves the record: bytes in use, and what its backward will take besides."""
+"""State of a step that leaves the record: bytes in use, and the additional memory of its backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .results import Cost
 
 
 def levels(step: StepGraph, memory: Sequence[int]) -> list[int]:
-    """By op of the forward, the bytes that are in use after it at most. memory: by step of a plan."""
+    """By op of the forward, an upper bound on the bytes in use after it. memory: by step of a plan."""
     ops = step.record.ops
     found = [0] * sum(op.phase == FORWARD for op in ops)
     for needed, members in zip(memory, step.ops_of, strict=False):
@@ -32,9 +32,9 @@ def levels(step: StepGraph, memory: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Rest:
-    """Of a recorded step. costs: of the ops of its forward. backward: the most bytes that loss and backward
-    had in use besides what the forward made, and gradients that parameters have already. share: that, in
-    proportion to the largest value of the forward.
+    """From a recorded step. costs: of the ops of its forward. backward: peak bytes of loss and backward
+    without the forward's results and existing gradients. share: the same in proportion to the largest value
+    of the forward.
     """
 
     costs: Sequence[Cost]
@@ -63,12 +63,12 @@ def rest_of(record: Record) -> Rest:
 
 
 def rest_of_others(rests: Sequence[Rest]) -> Rest:
-    """For a step of other sizes: in proportion to its largest value, what took the most took."""
+    """For a step of other sizes: the largest share of all recorded steps."""
     return Rest((), 0, max(rest.share for rest in rests))
 
 
 class Gradients:
-    """Of parameters: bytes of those that came since this was made."""
+    """Bytes of gradients that parameters got since this was made."""
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self._without = [p for p in parameters if p.grad is None]
@@ -80,10 +80,10 @@ class Gradients:
 def evictor_from(
     meter: Meter, limit: int, device: torch.device, over: Callable[[int], object], rest: Rest
 ) -> Evictor:
-    """limit: of bytes in use, at any time."""
+    """limit: on bytes in use, at any time."""
 
     def differs(_: Any) -> None:
-        """It runs once in such a step, that is all."""
+        """Nothing to do: the op runs once in such a step."""
 
     evictor = Evictor(meter, limit, device, over, differs)
     evictor.go_on(rest.costs, rest.backward, rest.share)

@@ -1,5 +1,5 @@
-"""The forward of a planned step in eager mode: ops that may run again are written down, and what autograd
-saves of their results is dropped.
+"""The forward of a planned step in eager mode: ops that may be recomputed are recorded, and their saved
+results are dropped.
 
 The plan is advice: whatever a step does, its results are those of eager mode; only bytes can differ.
 """
@@ -24,9 +24,9 @@ from .results import Handle, restore
 
 
 class Followed(Protocol):
-    """What a ledger follows. functions: the ops of a forward; again: the numbers of those that may run
-    again; passing: what need not be seen (passing.py); made: bytes of new memory that each op makes; copying:
-    what leaves for a host, if anything does.
+    """The plan of a ledger. functions: the ops of a forward; again: numbers of those that may be recomputed;
+    passing: ops that need not be seen (passing.py); made: bytes of new memory of each op; copying: values
+    offloaded to a host, if any.
     """
 
     @property
@@ -48,9 +48,8 @@ class Followed(Protocol):
 class Ledger(OpsMode):
     """Of one step.
 
-    plan: the one that is followed. left_at: the number of the op that is in none of the plans; what comes
-    from there on is evicted online, or kept where nobody says how. made: bytes of new memory that each op
-    made, where that is looked at.
+    plan: the one followed. left_at: number of the first op that is in no plan; results from there on are
+    evicted online, or kept if `leave` is not given. made: bytes of new memory of each op, if measured.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class Ledger(OpsMode):
         turn: Callable[[Any, Any, int], Evictor | None] | None = None,
         keeps: Callable[[], object] | None = None,
     ) -> None:
-        """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
-        again with digests of what was dropped, which take no memory. told: called with the number of an op
-        whose second run made other bits. leave: what is to go on from an op that is in no plan. smaller: the
-        step is left too where an op makes more than the plan's. turn: what is to go on where a step turns
-        from one plan to another, if that one is not enough. keeps: called where what is made again stays, as
-        the backward leaves what is saved.
+        """plans: for the known sequences of ops, the likeliest first. verify: compare recomputed results with
+        digests of the dropped ones, which take no memory. told: called with the number of an op whose
+        recomputed bits differ. leave: makes the evictor that continues from an op in no plan. smaller: also
+        leave the plan if an op makes more than planned. turn: makes the evictor to use after a change of
+        plan, if the new plan does not suffice. keeps: called if recomputed results stay because the backward
+        keeps its saved tensors.
         """
         super().__init__()
         self.plan = plans[0]
@@ -84,17 +83,17 @@ class Ledger(OpsMode):
         self._verify, self._told = verify, told
         self._book = Book()
         self._leave, self._turn = leave, turn
-        # Of a backward inside the forward the plan knows.
+        # A backward inside the forward is part of the plan.
         self._keeps: Callable[[], object] | None = None
         self._after_forward = keeps
         self._evictor: Evictor | None = None
-        # Of each plan that was followed and copies something; and of that of now, while something may leave.
+        # Of each followed plan with copies; and of the current one, while values may leave.
         self._away: list[Away] = []
         self._now_away: Away | None = None
         self._copies(self.plan)
 
     def _copies(self, plan: Followed) -> None:
-        """From now on, what this plan says. Raises HostMemoryError."""
+        """Uses the copies of this plan from now on. Raises HostMemoryError."""
         self._settle()
         if plan.copying is not None:
             self._now_away = Away(plan.copying)
@@ -102,18 +101,18 @@ class Ledger(OpsMode):
             self._passing.mark(plan.copying.asked)
 
     def _settle(self) -> None:
-        """Nothing more leaves, and what was about to has left."""
+        """Ends all copies out, and waits for running ones."""
         self._now_away = None
         for away in self._away:
             away.settle()
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
-        """Once, when autograd asks for the first tensor."""
+        """Calls this once, when autograd requests the first tensor."""
         self._at_backward = look
         self._passing.keep(True, False)
 
     def call_before_second_runs(self, look: Callable[[int], object]) -> None:
-        """With the number of the op that runs again."""
+        """Calls this with the number of each op before its recomputation."""
         self._before_second = look
 
     def __torch_dispatch__(
@@ -152,7 +151,7 @@ class Ledger(OpsMode):
         return result
 
     def _turn_to_another(self, position: int, func: Any) -> None:
-        """The op is not the plan's: follow one that has been the same so far, or keep what follows."""
+        """The op is not in the plan: follows another plan with the same ops so far, or leaves all plans."""
         if self.left_at is not None:
             return
         done = self._functions[:position]
@@ -166,7 +165,7 @@ class Ledger(OpsMode):
         self._leave_at(position)
 
     def follow(self, plan: Followed) -> None:
-        """It has been the same so far."""
+        """Follows a plan whose ops so far are the same."""
         if plan is not self.plan:
             self._copies(plan)
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
@@ -174,7 +173,7 @@ class Ledger(OpsMode):
         self._passing.follow(None if every else plan.passing)
 
     def leave(self) -> None:
-        """The op that comes is in none of the plans."""
+        """Leaves all plans: the next op is in none of them."""
         self._leave_at(self._passing.seen())
 
     def _leave_at(self, position: int) -> None:
@@ -192,7 +191,7 @@ class Ledger(OpsMode):
             self._passing.keep(False, False)
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        """What autograd is to hold for a tensor."""
+        """The object that autograd holds for a tensor."""
         if self._evictor is not None:
             return self._evictor.pack(tensor)
         held = self._held(tensor)
@@ -205,7 +204,7 @@ class Ledger(OpsMode):
         return self._book.handle(result, tensor, digest(tensor) if self._verify else None)
 
     def unpack(self, held: Any) -> torch.Tensor:
-        """The tensor, as it was when autograd saved it. Raises RuntimeError where it was written to since."""
+        """The tensor as autograd saved it. Raises RuntimeError if it was written to since."""
         if self._at_backward is not None:
             look, self._at_backward = self._at_backward, None
             look()
@@ -234,14 +233,14 @@ class Ledger(OpsMode):
         return tensor
 
     def through(self, call: Callable[[], Any]) -> Any:
-        """A forward, to its end."""
+        """Runs a forward to its end."""
         with self, self._passing, saved_tensors_hooks(*self._passing.hooks(self.pack, self.unpack)):
             outputs = call()
         self.end()
         return outputs
 
     def end(self) -> None:
-        """The forward is over: nothing is looked up any longer."""
+        """The forward is over: ends all lookups."""
         if self.left_at is None and self._passing.seen() < len(self._functions):
             self.left_at = self._passing.seen()
         self._settle()

@@ -1,4 +1,4 @@
-"""Moments of a recorded step among what the allocator did, and what its ops took in memory from that."""
+"""Marks moments of a recorded step among the allocator's events, from which memory of its ops is derived."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..base.devices import DeviceRuntime, runtime_of
 from ..base.private import without_dispatch_modes
 from .recorder import Recorder
 
-# Of the block that marks where an op begins among the allocator's events; no tensor has such a size.
+# Size of the block that marks the begin of an op among the allocator's events; no tensor has it.
 MARK_BYTES = 61
 
 
 @dataclass
 class Mark:
-    """A moment of a step. op: to which belongs what follows; None: to none. away: bytes that autograd waits
-    for and that are not there. start: bytes in memory at that moment; top: the most until the next one.
+    """A moment of a step. op: the op that begins; None: none. away: evicted bytes that autograd waits for.
+    start: bytes in memory at that moment; top: the peak until the next one.
     """
 
     op: int | None
@@ -44,7 +44,7 @@ def _new_mark(op: int | None, away: int) -> Mark:
 
 
 def _find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
-    """Bytes in memory at each mark, and the most until the next one."""
+    """Finds the bytes in memory at each mark, and the peak until the next one."""
     level = 0
     alive: dict[int, int] = {}
     pending = iter(marks)
@@ -65,9 +65,7 @@ def _find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
 
 
 def _set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
-    """What each op took beside its results, and the most that was there meanwhile, as if all that autograd
-    waits for had been.
-    """
+    """Sets each op's memory beside its results, and its peak, as if nothing had been evicted."""
     workspaces: dict[int, int] = {}
     tops: dict[int, int] = {}
     for mark in marks:
@@ -82,21 +80,21 @@ def _set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
 
 
 class Levels(Protocol):
-    """Memory of a step that is recorded. In its context marks are set among what the allocator does."""
+    """Memory of a recorded step. Inside its context, marks are set among the allocator's events."""
 
     def __enter__(self) -> Levels: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def mark(self, op: int | None, away: int) -> None:
-        """What follows is this op's; as for `Mark`."""
+        """Marks the begin of this op; see `Mark`."""
 
     def tell(self, recorder: Recorder) -> None:
-        """The ops of the step, what they took."""
+        """Tells the ops of the step their memory."""
 
 
 class _Traced:
-    """By the allocator's own events, on the CPU."""
+    """Levels by the allocator's own events, on the CPU."""
 
     def __init__(self) -> None:
         self._marks: list[Mark] = []
@@ -118,7 +116,7 @@ class _Traced:
 
 
 class _Counted:
-    """By the allocator's counters, whose highest mark is set back at each of ours."""
+    """Levels by the allocator's counters, whose peak is reset at each mark."""
 
     def __init__(self, runtime: DeviceRuntime) -> None:
         self._runtime = runtime

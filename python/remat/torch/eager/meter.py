@@ -13,10 +13,10 @@ from ..base.private import StorageWeakRef, storage_number
 
 class Meter(Protocol):
     def bytes(self) -> int:
-        """In use at most, at no cost."""
+        """A cheap upper bound on the bytes in use."""
 
     def exact(self) -> int:
-        """In use."""
+        """The bytes in use."""
 
     def note_new(self, storage: torch.UntypedStorage) -> None:
         """That a step made."""
@@ -26,10 +26,10 @@ class Meter(Protocol):
 
 
 class Counted:
-    """Storages that were seen, by weak references: for devices whose allocators do not count.
+    """Counts storages by weak references, for devices whose allocators do not count.
 
-    start: bytes in use before. resident: addresses of what is there all the time; None: `start` has all that
-    is older, and what of it is met is subtracted when it goes. beside: says what is in use that is not seen.
+    start: bytes in use before. resident: addresses of resident storages; None: `start` includes all older
+    storages, which are subtracted when they are freed. beside: returns further bytes in use.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Counted:
 
 
 class Asked:
-    """What the allocator of an accelerator says.
+    """Reads the counters of an accelerator's allocator.
 
-    start: bytes in use before that are not in what it said then.
+    start: bytes in use before that the counters do not include.
     """
 
     def __init__(self, runtime: DeviceRuntime, start: int) -> None:

@@ -1,4 +1,4 @@
-"""Which module an op of a recorded step belongs to: in the forward the one that runs, in the backward the one
+"""Finds the module of each op of a recorded step: in the forward the running one, in the backward the one
 whose forward made the autograd node.
 """
 
@@ -33,7 +33,7 @@ class Modules:
         self._thread = threading.get_ident()
 
     def in_forward(self) -> str:
-        """Of an op that runs now."""
+        """The module of an op that runs now, in the forward."""
         name = self._running[-1][1] if self._running else ""
         # The node of an op is made before the op runs.
         self._of_node.setdefault(next_node_number() - 1, name)
@@ -51,7 +51,7 @@ class Modules:
         hooks = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
         try:
             with warnings.catch_warnings():
-                # Of modules that were compiled: that they call such hooks twice, which is all the same here.
+                # A warning that compiled modules call such hooks twice, which does no harm here.
                 warnings.filterwarnings("ignore", message="Using `torch.compile")
                 yield
         finally:
@@ -64,7 +64,7 @@ class Modules:
             self._running.append((id(module), self._names.get(id(module), above)))
 
     def _leave(self, module: torch.nn.Module, *_: Any) -> None:
-        """Those that raised in it are over too."""
+        """Modules that raised an exception have ended too."""
         places = [i for i, (running, _) in enumerate(self._running) if running == id(module)]
         if places and threading.get_ident() == self._thread:
             del self._running[places[-1] :]
@@ -75,8 +75,8 @@ def modules_in(resident: Iterable[Any]) -> list[torch.nn.Module]:
 
 
 def named_storages(resident: Iterable[Any], device: torch.device) -> dict[int, tuple[str, int]]:
-    """By address, names and bytes of what modules, arguments by position and arguments by name hold:
-    "parameter layers.0.weight", "buffer norm.running_mean", "input 0".
+    """By address, names and bytes of storages of modules, positional and keyword arguments: "parameter
+    layers.0.weight", "buffer norm.running_mean", "input 0".
     """
     named: list[tuple[str, Any]] = []
     for item in resident:

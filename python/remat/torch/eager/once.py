@@ -1,4 +1,4 @@
-"""Ops of a record that run once, and what is said of them."""
+"""Ops of a record that run once, and the warning about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chosen_once(record: Record, options: Options) -> set[int]:
 
 
 def runs_once(ops: str) -> str:
-    """What is said of ops whose second run differs."""
+    """The warning about ops whose recomputed results differ."""
     return f"{ops}: a second run makes other bits than the first, so it runs once"
 
 

@@ -1,9 +1,8 @@
-"""Saved tensors are evicted while a step runs, so that it stays within the budget without a plan: while it is
-recorded, and where it is none of those that were recorded.
+"""Evicts saved tensors online, so that a step without a plan stays within the budget: while it is recorded,
+and if it differs from all recorded steps.
 
-What is evicted is what DTR's heuristic says: of the results that autograd waits for and nobody else holds,
-those whose making again costs the least for their bytes and for how long they were not used. They are made
-again when autograd asks (results.py).
+Evictions follow DTR's heuristic: of the results that only autograd holds, those with the least recomputation
+cost per byte and staleness. They are recomputed when autograd requests them (results.py).
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, sig
 from .results import Away, Cost, Result, Run, restore
 from .unneeded import let_go_of_unneeded
 
-# Evicted beside what has to be, as a share of the limit, so that it is not looked for before every op.
+# Evicted in addition to what is needed, as a share of the limit, so that not every op has to evict.
 _SPARE = 0.01
-# Runs that are looked at for what a result costs.
+# Most runs visited to find the cost of a result.
 _MOST_RUNS = 32
-# Of the limit: where less is read and made, what an op takes besides is not looked at.
+# Share of the limit: below this size of inputs and results, an op's workspace is not measured.
 _WORTH = 0.002
-# What a run in Python takes besides, in ns.
+# Overhead of a run in Python, in ns.
 _ONE_RUN = 20_000
-# Where the limit does not hold: what the next one is above what was needed, and how many runs for each op
-# there may be until there is none.
+# If the limit cannot be kept: the next limit relative to the bytes needed, and the most recomputations per op
+# before giving up.
 _LEEWAY, _MOST_REPEATED = 0.05, 2
 
 
 @dataclass
 class Begun:
-    """An op that is about to run. given: tensors by the number of their storage. watched: what it takes in
-    memory besides is not known yet.
+    """An op that is about to run. given: tensors by the number of their storage. watched: its workspace is
+    not known yet.
     """
 
     number: int
@@ -68,8 +67,8 @@ class Begun:
 class Evictor:
     """Of one step.
 
-    meter: of bytes in use. limit: of them. over: called with the bytes that are needed where that is more,
-    before they are taken. differs: called with an op that made other bits in a second run.
+    meter: of bytes in use. limit: on them. over: called with the bytes needed before the limit is exceeded.
+    differs: called with an op whose recomputed bits differ.
     """
 
     def __init__(
@@ -89,13 +88,13 @@ class Evictor:
         self._costs: Sequence[Cost] = ()
         self._stored: dict[int, weakref.ref[Result]] = {}
         self._away = Away()
-        # Storages that are there for runs alone, and such that may be: references, and bytes.
+        # Storages held only by runs, and candidates for that: references, and bytes.
         self._own: dict[int, tuple[StorageWeakRef, int]] = {}
         self._loose: dict[int, tuple[StorageWeakRef, int]] = {}
         self._looks = self._watches = True
 
     def adopt(self, book: Book) -> None:
-        """Go on from what was written down."""
+        """Continue with the runs of this book."""
         self.book = book
         book.last()
         for run in book.runs():
@@ -105,8 +104,8 @@ class Evictor:
                 source.read_by(0)
 
     def go_on(self, costs: Sequence[Cost], unseen: int, share: float) -> None:
-        """From ops with these costs. unseen: bytes that are left for what is not seen; such a share of the
-        largest result if that is more. It is a step of the user's, where the allocator is let alone.
+        """Continue from ops with these costs. unseen: bytes reserved for unseen memory, or this share of the
+        largest result if that is more. For a user's step, in which the allocator is not traced.
         """
         self._costs, self._unseen, self._share = costs, unseen, share
         self._watches = False
@@ -114,7 +113,7 @@ class Evictor:
     def before(
         self, number: int, func: Any, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], saves: bool
     ) -> Begun:
-        """An op is about to run. saves: what it makes may be asked for by autograd, and it may run again."""
+        """Called before an op runs. saves: autograd may save its results, and it may be recomputed."""
         self._now += 1
         signature = signature_of(func, args, kwargs)
         given = list(tensors_in((*args, *kwargs.values())))
@@ -126,7 +125,7 @@ class Evictor:
         if cost is None:
             cost = Cost(0, 0 if kind.view else expected_bytes(func, args, kwargs), 0)
         if watched:
-            # It may need as much again as what it reads or makes.
+            # Its workspace may be as large as its inputs or results.
             largest = max(map(storage_bytes, numbers.values()), default=0)
             watched = max(cost.bytes, largest) > _WORTH * self._limit
             self._has_room(cost.bytes + max(cost.bytes, largest))
@@ -147,7 +146,7 @@ class Evictor:
         )
 
     def run(self, begun: Begun) -> Any:
-        """Runs it. The allocator is watched where it is not known what it takes besides its results."""
+        """Runs it. Traces the allocator if its workspace is not known."""
         if not begun.watched or is_traced():
             if not begun.watched and self._watches:
                 begun.note_workspace(0)
@@ -170,7 +169,7 @@ class Evictor:
         if begun.trial is not None:
             same, duration = begun.trial.run(results)
             begun.trial = None
-            # What writes to a part of memory without content leaves the rest as it is: nothing to be told.
+            # A write to a part of uninitialized memory leaves the rest undefined.
             if not same and begun.proof is begun.signature:
                 self._differs(begun.func)
         cost = self._cost(begun, made, duration)
@@ -185,7 +184,7 @@ class Evictor:
         self._follow_writes(begun.written, given)
 
     def _cost(self, begun: Begun, made: int, duration: int) -> Cost:
-        """Of an op that ran. What is known already is not forgotten."""
+        """The cost of an op that ran. Known costs are kept."""
         old = known_cost(begun.signature) or Cost(0, made, 0, measured=False)
         measured = old.measured or begun.workspace is not None
         workspace = max(old.workspace, begun.workspace or 0)
@@ -202,14 +201,14 @@ class Evictor:
             target = argument(at, args, kwargs)
             if target is None or at in kind.statistics:
                 continue
-            # What was there before, or came of an op that runs once, must not be written to again.
+            # Memory from before the step, or from an op that runs once, must not be written to again.
             if not isinstance(target, torch.Tensor) or self.book.result_of(target) is None:
                 return False
         return True
 
     def _is_to_be_written_down(self, kind: Kind, args: Any, kwargs: Any, proof: Any, cost: Cost) -> bool:
-        """Did it make the same bits twice, or is there room to see whether it does? And is the generator's
-        state smaller than what is drawn?
+        """True if the op is known to be repeatable, or there is room to test it, and a saved generator state
+        is smaller than the numbers drawn.
         """
         proved = is_proved(proof)
         if (proved is not None or kind.empty) and not kind.random:
@@ -222,8 +221,8 @@ class Evictor:
         return self._has_room(2 * cost.bytes + written + cost.workspace)
 
     def _writes_to_blank(self, kind: Kind, args: Any, kwargs: Any) -> bool:
-        """Does it write to memory without content? Who reads such memory reads what was written past
-        PyTorch's dispatcher, which cannot be made again.
+        """True if it writes to uninitialized memory. Readers of such memory may read writes that bypass
+        PyTorch's dispatcher, which cannot be repeated.
         """
         targets = {number_of(t) for t in targets_of(kind, args, kwargs)}
         blank = False
@@ -238,14 +237,14 @@ class Evictor:
         return blank
 
     def _note_writes(self, kind: Kind, args: Any, kwargs: Any) -> dict[int, Result]:
-        """Results that are written over."""
+        """Notes results that are written over."""
         written = self.book.note_writes(kind, args, kwargs, self._note_own)
         for result in written.values():
             result.give_up_memory()
         return written
 
     def _follow_writes(self, written: Mapping[int, Result], given: Mapping[int, torch.Tensor]) -> None:
-        """What autograd waits for in memory that was written to is there as it is now."""
+        """Tensors that autograd waits for in memory that was written to are kept as they are now."""
         for number, old in written.items():
             tensor = given[number] if number_of(given[number]) == number else None  # `set_`: other memory
             new = None if tensor is None else self.book.result_of(tensor)
@@ -261,17 +260,17 @@ class Evictor:
                     self._store(new, tensor.untyped_storage())
 
     def _note_own(self, tensor: torch.Tensor) -> None:
-        """It is there for the runs alone."""
+        """Notes a storage held only by runs."""
         storage = tensor.untyped_storage()
         self._meter.note_new(storage)
         self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes()
 
     def _note_loose(self, storage: torch.UntypedStorage) -> None:
-        """It cannot be made again, so it may be there for runs alone some time."""
+        """Notes a storage that cannot be recomputed, which only runs may hold later."""
         self._loose[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes()
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        """What autograd is to hold for a tensor."""
+        """The object that autograd holds for a tensor."""
         result = self.book.result_of(tensor)
         if result is None or result.run.kind.empty:
             return Kept.saved(tensor)
@@ -286,7 +285,7 @@ class Evictor:
         self._stored[id(result)] = weakref.ref(result)
 
     def unpack(self, held: Any) -> torch.Tensor:
-        """The tensor, as it was when autograd saved it. Raises RuntimeError where it was written to since."""
+        """The tensor as autograd saved it. Raises RuntimeError if it was written to since."""
         self._now += 1
         if isinstance(held, Kept):
             self._make_room(0)
@@ -294,7 +293,7 @@ class Evictor:
         shown = held.shown
         shown.result.use(self._now)
         if held.kept is not None:
-            # A tensor of its own, by which it is seen that the backward has it.
+            # A separate tensor, which shows that the backward holds it.
             tensor: torch.Tensor = detached(held.kept.checked())
             self._make_room(0)
             return tensor
@@ -308,7 +307,7 @@ class Evictor:
         return tensor
 
     def _begin(self, run: Run) -> None:
-        """It is about to run again."""
+        """Called before a recomputation."""
         self._repeated += 1
         for source in run.sources():
             source.use(self._now)
@@ -326,16 +325,16 @@ class Evictor:
                 result.use(self._now)
 
     def end_forward(self) -> None:
-        """Nothing is written down any longer."""
+        """Stops recording runs."""
         self._looks = False
         self.book.end()
 
     def users(self, number: int) -> int:
-        """How many tensors that show a storage are held here."""
+        """Number of tensors of a storage held here."""
         return self.book.users(number)
 
     def missing(self) -> int:
-        """Bytes that autograd waits for and that are not there, less those that are there for runs alone."""
+        """Evicted bytes that autograd waits for, less bytes held only by runs."""
         own = 0
         for number, (storage, size) in list(self._own.items()):
             if storage.expired():
@@ -345,7 +344,7 @@ class Evictor:
         return self._away.bytes - own - self._loose_bytes()
 
     def _loose_bytes(self) -> int:
-        """Of what only runs hold of storages that cannot be made again."""
+        """Bytes held only by runs in storages that cannot be recomputed."""
         found = 0
         for number in self.book.read_from(self._loose):
             storage, size = self._loose[number]
@@ -361,13 +360,13 @@ class Evictor:
             return
         needed = self._meter.exact() + need + self._unseen
         self._over(needed)
-        # Go on with what it takes, but not at any price in time.
+        # Continue with the memory needed, within a limit on recomputations.
         self._limit = needed + int(_LEEWAY * needed)
         if self._repeated > _MOST_REPEATED * self._now:
             self._limit = sys.maxsize
 
     def _has_room(self, need: int) -> bool:
-        """Is there room for so much, after what can go has gone?"""
+        """Makes room by evictions; True if these bytes fit."""
         limit = self._limit - self._unseen
         if self._meter.bytes() + need <= limit:
             return True
@@ -393,7 +392,7 @@ class Evictor:
             self._stored.pop(id(result), None)
 
     def _candidates(self) -> list[Result]:
-        """Results that only handles hold, and that can be made again."""
+        """Results held only by handles that can be recomputed."""
         found = []
         for key, reference in list(self._stored.items()):
             result = reference()
@@ -404,7 +403,7 @@ class Evictor:
         return found
 
     def _score(self, result: Result) -> float:
-        """What it costs to make it again, with what else has to be made for that."""
+        """The cost of recomputing it, with its missing inputs."""
         cost, seen, pending = 0, set[int](), [result.run]
         while pending and len(seen) < _MOST_RUNS:
             run = pending.pop()

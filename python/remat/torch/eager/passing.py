@@ -1,7 +1,7 @@
-"""What need not go through Python in a planned step: a small extension, `passing.cc`, lets it pass.
+"""Lets ops of a planned step bypass Python by a small extension, `passing.cc`.
 
-It uses PyTorch's C++ interface, so it is built for one PyTorch and one Python, by a compiler, once
-(`python -m remat.torch.native`). Where it is not there, each op goes through the dispatch mode.
+It uses PyTorch's C++ interface, so it is compiled once for each PyTorch and Python (`python -m
+remat.torch.native`). Without it, each op goes through the dispatch mode.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _Hook = Callable[[Any], Any]
 
 
 def path() -> Path:
-    """Of the extension for this PyTorch and this Python, whether it is there or not."""
+    """Path of the extension for this PyTorch and Python, built or not."""
     made_of = f"{torch.__version__} {torch.version.git_version} {sys.version}".encode() + _SOURCE.read_bytes()
     tag = hashlib.sha256(made_of).hexdigest()[:16]
     return _SOURCE.with_name(f"{_NAME}-{tag}.so")
 
 
 def build() -> Path:
-    """Compile the extension, beside the package's sources, if that was not done. Takes some 30 s.
+    """Compile the extension, next to the package's sources, if needed. Takes about 30 s.
 
-    Raises remat.UsageError where there is no compiler, it fails, or the folder cannot be written to.
+    Raises remat.UsageError if there is no compiler, it fails, or the folder is not writable.
     """
     target = path()
     if target.exists():
@@ -76,7 +76,7 @@ def build() -> Path:
 
 @cache
 def _extension() -> ModuleType | None:
-    """None: it was not built, or is not to be used."""
+    """The extension; None if it is not built or is switched off."""
     built = path()
     if os.environ.get(_SWITCH) == "0" or not built.exists():
         return None
@@ -93,14 +93,12 @@ def _extension() -> ModuleType | None:
 
 
 def is_used() -> bool:
-    """Is the extension there?"""
+    """True if the extension is used."""
     return _extension() is not None
 
 
 def passing(functions: Sequence[Any], again: Collection[int]) -> Any:
-    """Of the ops of a forward those that only have to be called, as the extension takes them. None: there is
-    no extension.
-    """
+    """The ops of a forward that may bypass the mode, in the extension's form. None without the extension."""
     extension = _extension()
     if extension is None:
         return None
@@ -110,15 +108,15 @@ def passing(functions: Sequence[Any], again: Collection[int]) -> Any:
 
 
 def _name_to_pass(func: Any) -> tuple[str, str] | None:
-    """Of an op that writes to nothing. Others may be unloaded, or made by a library that is."""
+    """The name of an op that may pass; it must write to nothing. Others may be unloaded."""
     if not isinstance(func, OpOverload) or func.namespace not in BUILTIN_NAMESPACES or kind_of(func).written:
         return None
     return schema(func).name, schema(func).overload_name
 
 
 class Passing:
-    """Counts the ops of a step for its dispatch mode. In its context, which lies within that of the mode,
-    those pass that need not go there.
+    """Counts the ops of a step for its dispatch mode. Inside its context, which is nested in the mode's,
+    unaffected ops bypass the mode.
     """
 
     def __init__(self, mode: Any, sequence: Any) -> None:
@@ -136,7 +134,7 @@ class Passing:
             self._filter.leave()
 
     def hooks(self, pack: _Hook, unpack: _Hook) -> tuple[_Hook, _Hook]:
-        """For saved tensors: these, but for what is only kept."""
+        """Hooks for saved tensors, which skip tensors that are only kept."""
         extension = _extension()
         if extension is None or self._filter is None:
             return pack, unpack
@@ -155,7 +153,7 @@ class Passing:
         return self._taken if self._filter is None else int(self._filter.position)
 
     def follow(self, sequence: Any) -> None:
-        """These pass from now on. None: none does."""
+        """Lets these ops pass from now on. None: none."""
         if self._filter is not None:
             if sequence is None:
                 self._filter.stop()
@@ -163,26 +161,24 @@ class Passing:
                 self._filter.follow(sequence)
 
     def keep(self, saved: bool, asked_for: bool) -> None:
-        """Which of the tensors that are only kept do not go through Python: those that autograd saves, and
-        those that it asks for.
-        """
+        """Whether only-kept tensors bypass Python: when autograd saves them, and when it requests them."""
         if self._filter is not None:
             self._filter.keep(saved, asked_for)
 
     def mark(self, positions: Collection[int]) -> None:
-        """What autograd saves when so many ops have run is not only kept."""
+        """Tensors saved after this many ops are not only kept."""
         if self._filter is not None:
             self._filter.mark(list(positions))
 
     def note_results(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Of an op that may run again, or that leave: these are not only kept."""
+        """Results of an op that may be recomputed, or offloaded ones, are not only kept."""
         if self._filter is not None:
             for tensor in tensors:
                 self._filter.note_result(storage_id(tensor))
 
 
 def kept(held: Any) -> Any:
-    """What autograd holds for a tensor, as the Python way has it."""
+    """The object that autograd holds for a tensor, in the form of the Python path."""
     extension = _extension()
     if extension is not None and isinstance(held, extension.Saved):
         return Kept.since(held.tensor, held.version)

@@ -21,22 +21,22 @@ from .passing import passing
 from .recorded import Around, Record, StepGraph
 from .recorder import BACKWARD
 
-# Budgets that are asked for in turn where what has to run again besides takes more than was planned.
+# Budgets tried in turn if additional recomputations need more than planned.
 _TRIES = 6
-# Copies back that are tried at another op.
+# Most copies back that are tried at another op.
 _MOST_MOVED = 200
-# With a host: a plan that takes so much more time is compared with one that copies nothing.
+# With a host: plans with more overhead than this are compared with one without copies.
 _LITTLE = 0.02
-# Of a search for the least peak, for messages: rounds, work in each, and as near to it as is enough.
+# Search for the least peak, for messages: rounds, work of each, and tolerance.
 _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 
 
 @dataclass(frozen=True, eq=False)
 class EagerPlan:
-    """What runs again, and what goes to a host. functions: the ops of the forward, in their order; again:
-    numbers of ops. levels: the bytes that are in use after each op of the forward. made: bytes of new memory
-    that each makes. record: of the step; op_of: by op of it, that of the report's graph, if it is one.
-    copying: what leaves, if anything does.
+    """Recomputed ops, and values offloaded to a host. functions: the ops of the forward, in order; again:
+    numbers of recomputed ops. levels: bytes in use after each op of the forward. made: bytes of new memory of
+    each. record: of the step; op_of: by op of the record, the op of the report's graph, if any. copying:
+    offloaded values, if any.
     """
 
     functions: Sequence[Any]
@@ -50,7 +50,7 @@ class EagerPlan:
 
     @property
     def away(self) -> frozenset[int]:
-        """Ops whose results are not all kept for the backward."""
+        """Ops whose results are not all kept."""
         return self.again if self.copying is None else self.again | self.copying.leaving.keys()
 
     @cached_property
@@ -65,13 +65,13 @@ class EagerPlan:
         return [op.number for op in ops], [op.func for op in ops]
 
     def after_forward(self) -> int:
-        """Bytes that are in use then."""
+        """Bytes in use after the forward."""
         return self.levels[-1] if self.levels else 0
 
 
 @dataclass(frozen=True)
 class Missed:
-    """No plan was found. budget, floor: bytes of the whole step. proved: is there none?"""
+    """No plan was found. budget, floor: bytes of the whole step. proved: True if there is none."""
 
     result: remat.PlanResult
     budget: int
@@ -107,8 +107,8 @@ def plan_record(
     """Plans a recorded step.
 
     options: with all that is reserved in `reserve`. forbidden: ops that run once, and whose results stay.
-    less: bytes that the plan stays below the budget, because the step was measured to need so many more.
-    pool: the host's, where there is one and the plan is to be carried out.
+    less: bytes to stay below the budget, since the step was measured to need as many more. pool: of the host,
+    if there is one and the plan will run.
     """
     step = step_graph(record, around, options, forbidden)
     graph, reserve = step.graph, options.size("reserve")
@@ -130,7 +130,7 @@ def plan_record(
 def step_graph(
     record: Record, around: Around, options: Options, forbidden: Collection[int] = (), timed: bool = True
 ) -> StepGraph:
-    """As `StepGraph`, with what may go to the host that the options name."""
+    """A `StepGraph` with values that may go to the options' host."""
     return StepGraph(record, around, forbidden, timed, options.host is not None)
 
 
@@ -142,9 +142,9 @@ def least_plan(
     enough: int = 0,
     pool: HostPool | None = None,
 ) -> EagerPlan:
-    """The plan of least peak that a short search finds. It looks at no durations, so that it is the same for
-    each record of the step. enough: bytes of the whole step; a plan within them is not searched below.
-    pool: as for `plan_record`.
+    """The plan of least peak that a short search finds. It ignores durations, so that it is the same for each
+    record of the step. enough: bytes of the whole step at which the search may stop. pool: as for
+    `plan_record`.
     """
     step = step_graph(record, around, options, forbidden, timed=False)
     work = _WORK_FOR_EACH_OP * step.graph.num_ops
@@ -168,9 +168,7 @@ def least_plan(
 def within(
     step: StepGraph, limit: int, options: Options, pool: HostPool | None = None
 ) -> EagerPlan | Searched:
-    """A plan that needs so many bytes beside the reserve, or what was found in its place. pool: as for
-    `plan_record`.
-    """
+    """A plan for this many bytes beside the reserve, or the failure. pool: as for `plan_record`."""
     found = _within(step, limit, options)
     if found.carried is None:
         return found
@@ -199,15 +197,15 @@ def _searched(step: StepGraph, limit: int, options: Options) -> Searched:
         peak = carried.plan.peak or 0
         if peak <= limit:
             break
-        # What has to run again besides takes more.
+        # Additional recomputations need more.
         target -= peak - limit
     return Searched(result, target, False, carried if peak <= limit else None)
 
 
 @dataclass(frozen=True)
 class Searched:
-    """result: of the planner, whose bounds hold for `target`, the bytes that it was asked for last.
-    is_proved: nothing is within those that were asked for first. carried: a plan, if one was found.
+    """result: of the planner; its bounds hold for `target`, the last budget in bytes. is_proved: no plan is
+    within the first budget. carried: a plan, if one was found.
     """
 
     result: remat.PlanResult
@@ -218,7 +216,8 @@ class Searched:
 
 @dataclass(frozen=True)
 class _Carried:
-    """A plan as eager mode carries it out. again: ops of the record; routes: of what goes to the host."""
+    """A plan as eager mode carries it out. again: recomputed ops of the record; routes: of offloaded
+    values."""
 
     step: StepGraph
     plan: remat.Plan
@@ -228,9 +227,9 @@ class _Carried:
 
     @classmethod
     def of(cls, step: StepGraph, found: remat.Plan, options: Options, limit: int = 0) -> _Carried:
-        """found: on the graph of the step, or that for the planner. What it runs again does not leave.
-        limit: bytes within which copies may come back somewhat earlier than there, as they can only begin at
-        some ops.
+        """found: plan of the step's graph, or of the planner's. Recomputed values are not offloaded. limit:
+        bytes within which copies may come back somewhat earlier than planned, as they can only begin at some
+        ops.
         """
         again, producers = step.closed(step.again(found.steps)), step.graph.producers
         wanted = {v: wish for v, wish in wishes(found).items() if again.isdisjoint(step.ops_of[producers[v]])}
@@ -274,7 +273,7 @@ class _Carried:
 
 
 def _moved(ways: Sequence[Route]) -> Iterator[list[int]]:
-    """Values whose copies back are tried somewhat earlier: all, then each by itself."""
+    """Sets of values whose copies back are tried somewhat earlier: all, then each alone."""
     back = [route.value for route in sorted(ways, key=lambda route: route.back)]
     yield back
     yield from ([value] for value in back[:_MOST_MOVED])
@@ -303,13 +302,13 @@ def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanRes
 
 
 def seconds_for(ops: int) -> float:
-    """Of a search. Plans after ten times as long were the same."""
+    """Time limit of a search. Plans after ten times as long were the same."""
     return min(10.0, 0.25 + min(ops, 1000) / 4000 + max(0, ops - 1000) / 20000)
 
 
 def _report(carried: _Carried, result: remat.PlanResult | None, options: Options) -> PlanReport:
-    """result: of the planner, whose bound and proof hold for the plan if it is that one. Times are with what
-    second runs cost besides.
+    """result: of the planner, whose bound and proof hold if its plan is used. Times include the overhead of
+    recomputations.
     """
     step, plan = carried.step, carried.plan
     around, reserve = step.around, options.size("reserve")

@@ -1,4 +1,4 @@
-"""From a call of a model to plans for it: recorded, planned, compared with itself, measured."""
+"""From a call of a model to its plans: records, plans, compares and measures steps."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ from .step import NotSavedError, TrainingStep
 log = logging.getLogger("remat.torch")
 
 Loss = Callable[[Any], torch.Tensor]
-# Of plans whose steps are compared and measured, until one is right and within the budget.
+# Most plans that are compared and measured until one is right and within the budget.
 _TRIES = 4
-# What a budget that is named has to spare, as a share: peaks move a little from run to run.
+# Margin of a budget named in an error, as a share: peaks vary a little from run to run.
 _SPARE = 0.005
-# As a share of the budget: steps in which nothing runs again are measured where less is left.
+# As a share of the budget: steps without recomputation are measured if less is left.
 _NEAR = 0.05
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Of steps. adds: to gradients that exist. dropped: places of outputs that nobody holds in a backward."""
+    """A kind of steps. adds: to existing gradients. dropped: positions of outputs that the program does not
+    hold in the backward."""
 
     adds: bool = False
     dropped: frozenset[int] = frozenset()
@@ -61,12 +62,12 @@ class Kind:
 
 @dataclass
 class Recorded:
-    """A sequence of ops that was recorded, with the plans for it.
+    """A recorded sequence of ops, with its plans.
 
-    once: ops that must not run again. compared: ops whose second run made the bits of the first. around: what
-    steps meet, by whether they add to gradients. above: bytes that they were measured to need above what was
-    predicted. beyond: what the allocator says that a forward leaves, less what its plan says is in use then.
-    whole: was a step measured in which nothing runs again?
+    once: ops that must run once. compared: ops whose recomputed bits are equal. around: surroundings of
+    steps, by whether they add to gradients. above: measured bytes above the prediction. beyond: bytes that a
+    forward leaves in use by the allocator, less the plan's. whole: True if a step without recomputation was
+    measured.
     """
 
     record: Record
@@ -79,23 +80,23 @@ class Recorded:
     whole: bool = False
 
     def is_tight(self, plan: EagerPlan) -> bool:
-        """Was no step measured as it is, and is there little room for what such a one may need besides?"""
+        """True if no step without recomputation was measured, and little room is left."""
         return not self.whole and plan.report.predicted_peak > (1 - _NEAR) * plan.report.budget
 
     def note_whole(self, around: Around, above: int) -> None:
-        """A step in which nothing runs again was measured to need so much more than predicted."""
+        """Notes that a step without recomputation needed this many bytes more than predicted."""
         self.whole, self.above = True, {}
         if above > 0:
             count_unseen(self.record, around, above)
 
     def grows(self, kind: Kind, plan: EagerPlan) -> int | None:
-        """By how many bytes, as the allocator says, a forward with this plan does."""
+        """Bytes that a forward with this plan leaves in use, by the allocator."""
         beyond = self.beyond.get(kind.adds, self.beyond.get(not kind.adds))
         return None if beyond is None else plan.after_forward() + beyond
 
     def smaller(self, plan: EagerPlan, made: Sequence[int]) -> Recorded:
-        """For steps whose ops make so many bytes in the forward. plan: that one of them followed, in which
-        second runs were compared.
+        """The record for steps whose ops make these bytes in the forward. plan: one that such a step
+        followed, with compared recomputations.
         """
         return Recorded(
             self.record.smaller(made),
@@ -110,12 +111,12 @@ class Recorded:
         self.plans[kind] = plan
 
     def never_again(self, number: int) -> None:
-        """This op runs once in plans to come."""
+        """This op runs once in later plans."""
         self.once.add(number)
         self.plans.clear()
 
     def needs(self, kind: Kind) -> int:
-        """Bytes of a step of this kind by its plan: what is predicted, or was measured if that is more."""
+        """Bytes of a step of this kind by its plan: the larger of predicted and measured."""
         predicted = self.plans[kind].report.predicted_peak
         above = self.above.get(kind.adds, 0)
         return with_spare(predicted + above) if above else predicted
@@ -145,11 +146,11 @@ class Preparation:
         self._writes_parameters = self._in_training = False
 
     def begin_training(self) -> None:
-        """Steps that run from now on to make plans run among the user's."""
+        """From now on, steps run to make plans are interleaved with the user's."""
         self._in_training = True
 
     def recorded(self, call: Call, adds: bool = False) -> Recorded:
-        """A step with these arguments, without plans. Nothing is left of it. adds: to gradients there."""
+        """Records a step with these arguments, without plans, and undoes it. adds: to existing gradients."""
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if adds else step
 
@@ -170,8 +171,8 @@ class Preparation:
         return Recorded(record, once=chosen_once(record, self._options))
 
     def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
-        """Raises UnsupportedModelError where outputs are other ones while a dispatch mode looks on: kernels
-        that call ops which autocast casts are not inside autocast there.
+        """Raises UnsupportedModelError if outputs differ under a dispatch mode: kernels that call ops cast by
+        autocast are outside autocast there.
         """
         try:
             with step.without_traces(restore):
@@ -193,12 +194,12 @@ class Preparation:
         return device_of(list(self.model.parameters()))
 
     def _snapshot(self, call: Call) -> Snapshot:
-        """Of what a step may change; without the values of parameters, where no op was seen to write them."""
+        """A snapshot of all that a step may change, without the values of parameters if no op writes them."""
         return Snapshot(self.model, call, self._loss, runs=self._writes_parameters)
 
     def _evictor(self, step: TrainingStep, start: int) -> Evictor | None:
-        """Keeps a recorded step within the budget, where that is an amount of bytes. A share of what the step
-        needs is not known before that.
+        """Keeps a recorded step within a budget in bytes. A share of the step's need is not known before it
+        is recorded.
         """
         options = self._options_on(step.device)
         try:
@@ -220,8 +221,8 @@ class Preparation:
         return Evictor(meter, limit, step.device, over, differs)
 
     def plan(self, sequence: Recorded, kind: Kind, call: Call, known: int = 0) -> EagerPlan:
-        """A plan for such steps, which the sequence has from then on. known: the budget that another kind of
-        step needs where ours does not do for it, so that to name less for this one helps nobody.
+        """Plans such steps, and stores the plan with the sequence. known: the budget that another kind of
+        step needs if ours is too small; errors do not name less.
 
         Raises InfeasibleError, NoPlanError.
         """
@@ -234,7 +235,7 @@ class Preparation:
             with step.without_traces(snapshot.restore):
                 grown = step.grown(Ledger([plan]) if plan.away else None)
         if grown is not None:
-            # Garbage of other work may go meanwhile: no less than the plan says.
+            # Other garbage may be freed meanwhile: not below the plan's prediction.
             resident = sum(sequence.around[kind.adds].resident.values())
             sequence.beyond[kind.adds] = max(grown - plan.after_forward(), -resident)
         sequence.keep(kind, plan)
@@ -242,9 +243,9 @@ class Preparation:
         return plan
 
     def planned_again(self, sequence: Recorded, kind: Kind) -> EagerPlan | None:
-        """A plan for such steps from what is known of others; no step runs. None: there is none.
+        """A plan for such steps from existing knowledge, without running a step. None if there is none.
 
-        Only ops that were compared run again, and what was measured above a prediction counts.
+        Only compared ops are recomputed, and measured excesses over predictions count.
         """
         if kind.adds not in sequence.around:
             return None
@@ -263,13 +264,11 @@ class Preparation:
         return None if isinstance(plan, Missed) else plan
 
     def around(self, sequence: Recorded, kind: Kind, call: Call) -> Around:
-        """What such a step meets."""
+        """The surroundings of such a step."""
         return self._around(self._step(call), sequence.record, kind)
 
     def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
-        """The plan of least peak that is known, whatever the budget. Ops whose second run makes other bits
-        are known then.
-        """
+        """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ."""
         step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
         with phase("plan"), torch.enable_grad(), step.without_traces(snapshot.restore):
             around = self._around(step, sequence.record, kind)
@@ -283,7 +282,7 @@ class Preparation:
                         return plan
 
     def settled(self, call: Call) -> Options:
-        """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        """The options with the budget in bytes if it was "auto", and `reserve` with all reserved bytes."""
         return self._options_on(self._step(call).device)
 
     def _plan(
@@ -318,7 +317,7 @@ class Preparation:
                 return plan
             if not plan.away:
                 continue
-            # Chance moves peaks a little from run to run.
+            # Peaks vary a little from run to run.
             less += peak - plan.report.budget + plan.report.budget // 1000
         if asked is None:
             asked = plan_record(sequence.record, around, options, sequence.once)
@@ -334,8 +333,8 @@ class Preparation:
         asked: EagerPlan | Missed,
         enough: int,
     ) -> EagerPlan:
-        """The plan of least peak that is known, where it is within the budget; else an error with the budget
-        that it needs. asked: what was found for the budget, and does not do. enough: see `least_plan`.
+        """The known plan of least peak, if it is within the budget; else an error with the budget that it
+        needs. asked: the failed result for the budget. enough: see `least_plan`.
         """
         options, needs = self._options_on(step.device), None
         while needs is None:
@@ -343,7 +342,7 @@ class Preparation:
             needs = self._measured(step, sequence, plan, kind, restore)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         if needs <= budget:
-            # What was predicted may be more: where such a step was recorded, more was in memory.
+            # The prediction may be larger, since more was in memory when the step was recorded.
             predicted = min(plan.report.predicted_peak, budget)
             report = replace(plan.report, budget=budget, predicted_peak=predicted, measured_peak=needs)
             return replace(plan, report=report)
@@ -358,7 +357,7 @@ class Preparation:
         )
 
     def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
-        """Does the second run of an op make other bits than the first? Then it runs once from now on."""
+        """True if the recomputed bits of an op differ; such ops run once from now on."""
         if not plan.away:
             return False
         differing: set[int] = set()
@@ -391,14 +390,14 @@ class Preparation:
         kind: Kind,
         restore: Callable[[], object],
     ) -> int | None:
-        """The peak of a planned step in bytes, with what is reserved. None: an op made other bits in its
-        second run, and runs once from now on.
+        """The peak of a planned step in bytes, reserve included. None: recomputed bits of an op differed, and
+        it runs once from now on.
         """
         with step.without_traces(restore):
             if self._differs(step, sequence, plan, kind):
                 return None
             if kind.adds and not step.existing:
-                if not plan.away:  # no step has run that made what this one adds to
+                if not plan.away:  # no earlier step made the gradients that this one adds to
                     step.run_planned(Ledger([plan]), kind.dropped)
                 return self._peak(step, sequence, plan, kind)
         with step.without_traces(restore):
@@ -449,7 +448,7 @@ class Preparation:
 
     @contextmanager
     def within(self, budget: int) -> Iterator[None]:
-        """Steps are planned within so many bytes meanwhile."""
+        """Plans steps for this many bytes inside the block."""
         before = self._settled
         assert before is not None  # something was planned for
         self._settled = replace(before, budget=budget)
@@ -476,8 +475,8 @@ class Preparation:
 
 
 def reserved(options: Options, device: torch.device) -> int:
-    """Bytes of the budget that are not for the step."""
-    # When the caller's loss is computed is not known.
+    """Bytes of the budget reserved for other uses."""
+    # The time of the caller's loss is unknown.
     reserve = options.size("reserve") + options.size("loss_workspace")
     if options.optimizer is not None:
         reserve += optimizer_state_bytes(options.optimizer, device)
@@ -485,7 +484,7 @@ def reserved(options: Options, device: torch.device) -> int:
 
 
 def with_host(options: Options, device: torch.device) -> tuple[Options, HostPool | None]:
-    """With the host as it was measured where that is "auto"; and what is kept there, if there is one."""
+    """The options with the measured host in place of "auto", and the host's pool, if any."""
     if options.host is None:
         return options, None
     channels = channels_of(device, options.host_dir)
@@ -513,10 +512,10 @@ def measured_above(peak: int, budget: int) -> str:
 
 
 def with_spare(needs: int) -> int:
-    """A budget to name where a step was seen to need so many bytes."""
+    """The budget to name for a step that needed this many bytes."""
     return needs + int(needs * _SPARE)
 
 
 def without_spare(budget: int) -> int:
-    """What a step was seen to need where this budget was named."""
+    """The bytes that a step needed, from the budget named."""
     return int(budget / (1 + _SPARE))

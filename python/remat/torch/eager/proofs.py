@@ -1,4 +1,4 @@
-"""Whether ops make the same bits again, shown on this machine: by running them twice when first met."""
+"""Tests whether ops are repeatable bit for bit on this machine, by running them twice at their first use."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .results import Cost, called_with_state, device_of
 Signature = tuple[Any, ...]
 
 _T = TypeVar("_T")
-# Of signatures, the most that are known: numbers that change from step to step make new ones in each.
+# Most signatures stored: numbers that change from step to step make new ones in each.
 _MOST = 1 << 15
 
 
 class Latest(Generic[_T]):
-    """What was said of signatures; of more than so many, those that were used last."""
+    """Results by signature; keeps the most recently used ones."""
 
     def __init__(self, most: int) -> None:
         self._known: dict[Signature, _T] = {}
@@ -47,14 +47,15 @@ class Latest(Generic[_T]):
             del self._known[next(iter(self._known))]
 
 
-# By signature: of what was met in this process.
+# Results of this process, by signature.
 _costs, _proved = Latest[Cost](_MOST), Latest[bool](_MOST)
-# What fills memory without content, so that it is seen who reads it.
+# Pattern for uninitialized memory, which reveals its readers.
 _PATTERN = 0x5A
 
 
 def signature_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-    """Of an op with such arguments: sizes, types and layouts of tensors, and all else as it is."""
+    """The signature of an op with these arguments: sizes, types and layouts of tensors, and other arguments
+    unchanged."""
     return func, _described(args), tuple((name, _described(each)) for name, each in sorted(kwargs.items()))
 
 
@@ -80,12 +81,12 @@ def note_cost(signature: Signature, cost: Cost) -> None:
 
 
 def is_proved(signature: Signature) -> bool | None:
-    """None: nobody looked yet."""
+    """None: not tested yet."""
     return _proved.get(signature)
 
 
 def expected_bytes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Of what an op will make that was not met yet: as it does without memory, else as much as it reads."""
+    """Bytes that a new op will make: by a run on fake tensors, else as much as it reads."""
 
     def apart(item: Any) -> Any:
         return item.to("meta") if isinstance(item, torch.Tensor) else item
@@ -98,7 +99,7 @@ def expected_bytes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for tensor in tensors_in((*given[0], *given[1].values())):
             made.pop(id(tensor.untyped_storage()), None)
         return sum(storage.nbytes() for storage in made.values())
-    except Exception:  # many ops cannot: what they make depends on data, or nobody wrote that for them
+    except Exception:  # many ops cannot: results depend on data, or there is no fake implementation
         tensors = tensors_in((*args, *kwargs.values()))
         return max((t.numel() * t.element_size() for t in tensors), default=0)
 
@@ -111,9 +112,9 @@ def _on_meta(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Trial:
-    """A second run of an op, prepared before the first one: with copies of what that writes to.
+    """A second run of an op, prepared before the first one, with copies of the arguments that it writes to.
 
-    blank: what is written to has no content, so the second run finds another one there.
+    blank: the memory written to is uninitialized, so the second run finds other contents.
     """
 
     signature: Signature
@@ -145,7 +146,7 @@ class Trial:
         return cls(signature, func, kind, args, kwargs, written, copies, state)
 
     def run(self, results: Sequence[torch.Tensor]) -> tuple[bool, int]:
-        """Does it make the same? And how long it took, in ns."""
+        """Whether the results are equal, and the time in ns."""
         no_autocast: Any = _DisableAutocast
         runtime = runtime_of(device_of(self.args, self.kwargs))
         with torch.no_grad(), no_autocast(), without_dispatch_modes():
@@ -161,7 +162,7 @@ class Trial:
 
 
 def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """All of it, whatever of it the tensors show."""
+    """Compares whole storages, whichever part the tensors show."""
     mine, theirs = (
         torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage()) for t in (a, b)
     )

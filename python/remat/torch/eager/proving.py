@@ -1,4 +1,4 @@
-"""A step by its plan beside the same step in eager mode, bit for bit (`verify=True`)."""
+"""Compares a planned step with the same step in eager mode, bit for bit (`verify=True`)."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def prove(model: torch.nn.Module, plan: EagerPlan, call: Any) -> None:
         with torch.enable_grad():
             step.prove(generator_states())
     except VerificationError as error:
-        # What it says of tracing is not about this executor.
+        # Its messages about tracing do not apply to this executor.
         raise VerificationError(str(error).partition("; ")[0]) from None

@@ -1,9 +1,8 @@
-"""From a recorded step to a graph that the planner knows, and back from its plan to what runs again.
+"""Converts a recorded step to a graph for the planner, and a plan back to recomputed ops.
 
-The order of both halves is the program's. What can be chosen is which forward ops run again, each once,
-before the first backward op that needs it: the executor "partitioner" (docs/executors.md). Where Python
-lets go of a value later than the last op that reads it, an op of no duration reads it there, so that memory
-is that of the program.
+The order of both halves is the program's. A plan only chooses the forward ops to recompute, each once, before
+the first backward op that needs it: the executor "partitioner" (docs/executors.md). If Python holds a value
+beyond its last reader, an op of duration 0 reads it there, so that the graph's memory is the program's.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from .graph_op import GraphOp, name_of, phase_of, to_dict
 from .kinds import kind_of
 from .recorder import BACKWARD, FORWARD, Ran, Value
 
-# A generator's state is a value of its own: it is saved where its op may run again.
+# A generator's state is a separate value, saved if its op may be recomputed.
 _STATE = "remat.generator_state"
-# Besides its kernel, in ns: Python writes it down, looks it up and calls it again. The second number is for
-# accelerators, where the host does some of that while the device is busy.
+# Overhead of a recomputation beside its kernel, in ns: Python records the run, looks it up and calls it. The
+# second number is for accelerators, where the host does part of that while the device is busy.
 ONE_RUN = 300_000, 100_000
-# Of each op of a forward in which anything is to run again, in ns.
+# Overhead of each op of a forward with any recomputation, in ns.
 ONE_FOLLOWED = 10_000, 3_000
 _LET_GO = "remat.let_go"
-# Of all that may go to a host: a copy of less is not worth what Python takes for it.
+# Least share of all offloadable bytes: smaller copies are not worth Python's overhead.
 _WORTH = 0.001
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a recorder saw. Amounts are bytes.
+    """The record of a step. Amounts are bytes.
 
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
@@ -59,28 +58,28 @@ class Record:
 
     @property
     def one_run(self) -> int:
-        """ns that a second run takes besides its kernel."""
+        """Overhead of a recomputation, in ns."""
         return ONE_RUN[self.runs_ahead]
 
     @property
     def one_followed(self) -> int:
-        """ns for each op of a forward in which anything is to run again."""
+        """Overhead of each op of a forward with any recomputation, in ns."""
         return ONE_FOLLOWED[self.runs_ahead]
 
     def keep_gradients(self) -> None:
-        """Those of a step that makes them stay."""
+        """Marks the gradients of a step that makes them as kept."""
         for value in self.gradients:
             self.values[value].stays()
 
     def time_again(self, other: Record) -> None:
-        """The lesser times of two records of a step count, if their ops are the same."""
+        """Takes the lesser times of two records of a step, if their ops are the same."""
         if other.functions == self.functions and len(other.ops) == len(self.ops):
             for op, again in zip(self.ops, other.ops, strict=True):
                 op.timed_again(again.duration)
 
     def smaller(self, made: Sequence[int]) -> Record:
-        """Of a step of the same ops in whose forward each makes so many bytes of new memory. What loss and
-        backward take is not known, but no more than here.
+        """The record of a step with the same ops, which make these bytes of new memory in the forward. Memory
+        of loss and backward is taken from here, as an upper bound.
         """
         sizes = [value.bytes for value in self.values]
         for op, size in zip(self.ops, made, strict=False):
@@ -99,19 +98,19 @@ class Record:
 
     @property
     def functions(self) -> list[Any]:
-        """Of the forward, in its order."""
+        """The ops of the forward, in order."""
         return [op.func for op in self.ops if op.phase == FORWARD]
 
 
 def count_hidden(record: Record) -> None:
-    """What its ops had in memory that no value is."""
+    """Counts memory of its ops that belongs to no value."""
     for number, size in StepGraph(record, Around({}, record.adding)).hidden().items():
         record.ops[number].add_hidden(size)
 
 
 def count_unseen(record: Record, around: Around, size: int) -> None:
-    """Such a step as a whole was measured to need so many bytes more: formulas of some backwards take other
-    ways while a dispatch mode looks on.
+    """Counts bytes that such a step was measured to need in addition: formulas of some backwards differ under
+    a dispatch mode.
     """
     graph = StepGraph(record, around)
     memory = remat.simulate(graph.graph, range(graph.graph.num_ops)).memory
@@ -121,7 +120,7 @@ def count_unseen(record: Record, around: Around, size: int) -> None:
 
 @dataclass(frozen=True)
 class Around:
-    """What a step meets. Amounts are bytes.
+    """Surroundings of a step. Amounts are bytes.
 
     resident: what is there all the time, by name. adds: gradients exist when it starts (in `resident`), and
     its own are added to them. dropped: values of outputs that nobody holds when the backward starts.
@@ -149,7 +148,7 @@ class StepGraph:
         leaves: bool = False,
     ) -> None:
         """forbidden: ops of the record that must not run again, and whose results stay. timed: with
-        durations, else with bytes in their place. leaves: values may go to a host.
+        durations; else bytes replace them. leaves: values may go to a host.
         """
         self.record, self.around, self._timed = record, around, timed
         self._forbidden = set(forbidden)
@@ -169,20 +168,20 @@ class StepGraph:
 
     @cached_property
     def charged(self) -> remat.Graph:
-        """The graph for the planner: what may run again takes longer there by what a second run of it costs
-        besides, so that plans are compared by the times that they really take.
+        """The graph for the planner: durations of recomputable ops include the overhead of a recomputation,
+        so that plans are compared by their real times.
         """
         return remat.Graph.from_dict(self._to_dict(charged=True)) if self._timed else self.graph
 
     def charge(self, again: Collection[int], copied: int = 0) -> int:
-        """ns that a step takes longer where these ops of the record run again, and so many values are copied
-        to a host and back, besides kernels and copies.
+        """Overhead in ns of recomputing these ops of the record and of copying this many values to a host and
+        back, beside kernels and copies.
         """
         record, runs = self.record, len(again) + copied
         return record.one_run * runs + (record.one_followed * len(record.functions) if runs else 0)
 
     def charges(self) -> int:
-        """ns by which the graph for the planner takes longer."""
+        """Total overhead in ns in the planner's graph."""
         return self.charged.base_duration - self.graph.base_duration
 
     def hidden(self) -> dict[int, int]:
@@ -222,7 +221,7 @@ class StepGraph:
         self._forbid_what_cannot()
 
     def _continues(self, last: GraphOp, op: Ran) -> bool:
-        """Does it write over what the op before made, and nothing else has read that?"""
+        """True if it writes over the result of the op before, which nothing else has read."""
         if last.phase != phase_of(op) or not op.wrote or op.made:
             return False
         values = self.record.values
@@ -260,15 +259,15 @@ class StepGraph:
         self._sizes.append(self.record.state_bytes)
         state = len(self._sizes) - 1
         self._ops.append(GraphOp(f"state_{op.number}", _STATE, FORWARD, {}, {state: None}))
-        if reader.members[0] != op.number:  # it is there already: the state's op comes before it
+        if reader.members[0] != op.number:  # exists already: the state's op comes before it
             self._ops[-2], self._ops[-1] = self._ops[-1], self._ops[-2]
             for member in reader.members:
                 self.op_of[member] = len(self._ops) - 1
         reader.read(state)
 
     def _forbid_what_cannot(self) -> None:
-        """What reads a value that is written over later may only run again together with what makes it; and
-        what the forward itself unpacks, or Python holds, is there anyway.
+        """A reader of a value that is written over later may only be recomputed together with its maker;
+        values that the forward itself unpacks, or Python holds, stay anyway.
         """
         values = self.record.values
         for op in self._ops:
@@ -316,12 +315,12 @@ class StepGraph:
         return frozenset(value.number for value in found if value.bytes >= least)
 
     def _is_held(self, value: Value) -> bool:
-        """Does Python have it in the backward, whatever autograd saves?"""
+        """True if Python holds it in the backward, whatever autograd saves."""
         released = self._released(value)
         return value.destroyed is None and (released is None or released > self.first_backward)
 
     def _is_lost(self, value: int, reader: GraphOp) -> bool:
-        """Is it written over by another op, and cannot be made again?"""
+        """True if another op writes over it and it cannot be recomputed."""
         if value >= len(self.record.values):
             return False
         known = self.record.values[value]
@@ -348,22 +347,22 @@ class StepGraph:
                     found[end].append(self._there_at(value.number, end))
             released = self._released(value)
             if released is not None and value.destroyed is None:
-                # What reads it in the backward has it from autograd, or from a second run.
+                # Readers in the backward get it from autograd, or from a recomputation.
                 before = max((at for at in reads if at < released), default=value.made_by)
                 if released - 1 > before:
                     found[released].append(value.number)
         return found
 
     def _there_at(self, value: int, number: int) -> int:
-        """What its memory holds when so many ops have run: of one storage autograd may save several parts
-        that are written in turn.
+        """The value in its memory after this many ops: autograd may save several parts of one storage that
+        are written in turn.
         """
         while (end := self.record.values[value].destroyed) is not None and end < number:
             value = self._after[value]
         return value
 
     def _released(self, value: Value) -> int | None:
-        """How many ops have run when Python lets go of it."""
+        """Number of ops that have run when Python releases it."""
         held = value.released is None or value.released > self.first_backward
         if held and value.number in self.around.dropped:
             return self.first_backward
@@ -373,7 +372,7 @@ class StepGraph:
         return value.released
 
     def _unpacked(self) -> dict[int, list[int]]:
-        """By the number of ops that had run, values that a backward asks for there."""
+        """By number of ops run, the values that a backward requests there."""
         found: dict[int, list[int]] = defaultdict(list)
         for value in self.record.values:
             for at in dict.fromkeys(value.unpacked):
@@ -389,7 +388,7 @@ class StepGraph:
             for value in used:
                 if value not in self._may_leave:
                     values[place[value]]["copy"] = "never"
-        # What was there before counts whether it is read or not.
+        # Existing memory counts whether it is read or not.
         resident = dict(self.around.resident)
         for value in used:
             name = self.record.names.get(value, "") if value not in made else ""
@@ -438,7 +437,8 @@ class StepGraph:
         return found
 
     def closed(self, again: set[int]) -> set[int]:
-        """With what has to run again too, because what these read is written over in the forward."""
+        """These ops and those that must also be recomputed, because their results are written over in the
+        forward."""
         found = set(again)
         pending = list(again)
         while pending:
@@ -457,7 +457,7 @@ class StepGraph:
         return self.ops_of[self.op_of[op]]
 
     def plan_of(self, again: set[int]) -> list[int]:
-        """The steps in which these run again, each as late as possible."""
+        """The steps of a plan that recomputes these, each as late as possible."""
         graph = self.graph
         away = {self.op_of[op] for op in again}
         steps: list[int] = []

@@ -1,8 +1,9 @@
-"""Records a real step: every op of forward, loss and backward, what autograd saves, when memory is let go.
+"""Records a real step: every op of forward, loss and backward, tensors saved by autograd, and when memory is
+released.
 
-A *value* is a storage between two writes to it. Views make no values. When Python lets go of a storage is
-seen by weak references to the tensors that show it: those that autograd saves are held by cells of our own,
-which are counted apart, so that it is known how long a storage would live if it were not saved.
+A *value* is a storage between two writes to it. Views make no values. Weak references to the tensors of a
+storage show when Python releases it. Tensors saved by autograd are held by our own cells, which are counted
+separately, so that it is known how long a storage would live if it were not saved.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
 
 @dataclass(eq=False)
 class Value:
-    """made_by: the op, None for what was there before. released: how many ops had run when Python let go of
-    it; None: it never did. destroyed: the op that wrote over it. reads: of ops; saved: of cells, as
-    [unpacked at ..., given up at]. Numbers of ops.
+    """made_by: the op; None if it existed before. released: number of ops run when Python released it; None:
+    never. destroyed: the op that wrote over it. reads: by ops; saved: by cells, as [unpacked at ..., released
+    at]. All are numbers of ops.
     """
 
     number: int
@@ -66,9 +67,8 @@ class Value:
 class Ran:
     """One op that ran.
 
-    wrote: pairs of a value and the value that took its place. made: values of new memory.
-    duration in ns; workspace in bytes; top: the most that was in memory while it ran, from the start of the
-    step on.
+    wrote: pairs of a value and the value that took its place. made: values of new memory. duration in ns;
+    workspace in bytes; top: peak memory while it ran, relative to the start of the step.
     """
 
     number: int
@@ -85,19 +85,19 @@ class Ran:
     top: int = 0
 
     def runs_once(self) -> None:
-        """A second run would not make what its readers ask for."""
+        """Marks it as running once: a recomputation would not make what its readers need."""
         self.may_repeat = False
 
     def add_cost(self, workspace: int, top: int) -> None:
-        """What it took in memory."""
+        """Adds its memory cost."""
         self.workspace, self.top = workspace, top
 
     def add_hidden(self, size: int) -> None:
-        """So much more was in memory while it ran."""
+        """Adds memory that existed while it ran."""
         self.workspace += size
 
     def timed_again(self, duration: int) -> None:
-        """The lesser time counts."""
+        """Takes the lesser time."""
         self.duration = min(self.duration, duration)
 
     @property
@@ -110,20 +110,19 @@ class Ran:
 
     @property
     def outputs(self) -> Sequence[int]:
-        """Values that come of it."""
+        """Its output values."""
         return (*self.made, *(new for _, new in self.wrote))
 
     @property
     def is_plain(self) -> bool:
-        """Does it make or write nothing? Such ops are views, or look at data."""
+        """True if it makes and writes nothing: views, and ops that inspect data."""
         return not self.made and not self.wrote
 
 
 class _Storage:
-    """A storage that was met.
+    """A storage seen so far.
 
-    watched: tensors that show it, as Python has them. cells: those of autograd's. ref keeps its number from
-    being given to another one.
+    watched: its tensors in Python. cells: those that autograd holds. ref keeps its number from being reused.
     """
 
     __slots__ = ("cells", "external", "number", "ref", "value", "watched")
@@ -137,13 +136,13 @@ class _Storage:
         self.cells -= 1
 
     def is_free(self, users: int) -> bool:
-        """Does nobody show it but cells, and so many others of our own?"""
+        """True if only cells, and this many other tensors of ours, show it."""
         return users_of_storage(self.number) <= self.cells + users
 
 
 class _Cell:
-    """What autograd holds in place of a tensor while a step is recorded. storage: the one that `held` shows,
-    where that is not the evictor's affair. saved_at: how many ops of the forward had run; None: it is over.
+    """Held by autograd in place of a tensor while a step is recorded. storage: that of `held`, unless the
+    evictor manages it. saved_at: number of ops of the forward run before; None: the forward is over.
     """
 
     __slots__ = ("held", "recorder", "saved_at", "storage", "value")
@@ -162,12 +161,12 @@ class _Cell:
 
 
 class Recorder(OpsMode):
-    """A step in the making.
+    """Records a step.
 
-    phase: of the ops that run now. modules: that they belong to. in_autocast: was one inside it?
-    external: what was there before: bytes by address; addresses: of its values. outputs, gradients: values
-    that are results of the model, and gradients in the end. digests: of the former, if asked for.
-    asked_for: what the forward saved and a backward asked for: how many ops had run at both times.
+    phase: of the current ops. modules: their modules. in_autocast: True if an op was inside autocast.
+    external: bytes of existing memory by address; addresses: of its values. outputs, gradients: values of the
+    model's results and of the final gradients. digests: of the outputs, if requested. asked_for: numbers of
+    ops run when the forward saved a tensor and when a backward requested it.
     """
 
     def __init__(
@@ -178,10 +177,10 @@ class Recorder(OpsMode):
         evictor: Evictor | None = None,
         before_write: Callable[[torch.Tensor], object] | None = None,
     ) -> None:
-        """clock: of durations, in ns. mark: called where an op begins, with its number, to tell what the
-        allocator did for one from what it did for the next, and with the bytes that autograd waits for and
-        that are not there; None: what follows is not the step's own. evictor: what autograd saves may go, and
-        come back when it is asked for. before_write: called with what an op is about to write to.
+        """clock: of durations, in ns. mark: called at the begin of an op with its number (None: the following
+        is not part of the step), to attribute the allocator's events, and with the evicted bytes that
+        autograd waits for. evictor: evicts and restores tensors saved by autograd. before_write: called with
+        the tensors that an op is about to write to.
         """
         super().__init__()
         self.ops: list[Ran] = []
@@ -199,7 +198,7 @@ class Recorder(OpsMode):
         self._before_write = before_write
         self._storages: dict[int, _Storage] = {}
         self._watched: dict[int, Any] = {}
-        # What Python has let go of, as it seems: something of PyTorch may still have it.
+        # Storages that Python seems to have released: PyTorch may still hold them.
         self._let_go: list[_Storage] = []
 
     def __torch_dispatch__(
@@ -251,10 +250,10 @@ class Recorder(OpsMode):
                 made.append(new.value.number)
             self._watch(tensor)
         may = kind.repeatable and self.phase == FORWARD and is_plain(given, results, kwargs)
-        # Running statistics are left out of a second run; what else was there before must not be written to.
+        # Running statistics are left out of a recomputation; other existing memory must not be written to.
         external = [old for old, _ in wrote if self.values[old].made_by is None]
         may = may and not external and (not statistics or bool(trains(kind, args, kwargs)))
-        # Of lists that are written to no copies are made.
+        # Lists that are written to are not copied.
         may = may and not any(isinstance(argument(at, args, kwargs), (list, tuple)) for at in kind.written)
         self.ops.append(
             Ran(
@@ -274,7 +273,7 @@ class Recorder(OpsMode):
     def _writes(
         self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], number: int
     ) -> tuple[list[tuple[int, int]], bool]:
-        """What an op writes over; running statistics are told apart."""
+        """Storages that an op writes to, with running statistics separate."""
         wrote: list[tuple[int, int]] = []
         statistics = False
         for at in kind.written:
@@ -288,7 +287,7 @@ class Recorder(OpsMode):
                     continue
                 old = storage.value
                 old.destroyed = number
-                # What was there before stays where it is.
+                # Existing memory stays in place.
                 storage.value = self._add_value(0 if storage.external else old.bytes, number)
                 wrote.append((old.number, storage.value.number))
         return wrote, statistics
@@ -325,7 +324,7 @@ class Recorder(OpsMode):
         return None if storage is None else storage.value
 
     def _watch(self, tensor: torch.Tensor) -> None:
-        """Hear when Python has no tensor left that shows this storage."""
+        """Watch for the time when Python has no tensor of this storage left."""
         storage, key = self._known(tensor), id(tensor)
         if storage is None or storage.external or key in self._watched:
             return
@@ -342,7 +341,7 @@ class Recorder(OpsMode):
         self._watched[key] = weakref.ref(tensor, gone)
 
     def _look_at_let_go(self) -> None:
-        """Note what is free since the last op."""
+        """Note the storages released since the last op."""
         if self._let_go:
             storages, self._let_go = self._let_go, []
             for storage in storages:
@@ -354,14 +353,14 @@ class Recorder(OpsMode):
                     self._let_go.append(storage)
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        """What autograd is to hold for a tensor."""
+        """The object that autograd holds for a tensor."""
         storage = self._storage_of(tensor)
         held = Kept.saved(tensor) if self._evictor is None else self._evictor.pack(tensor)
         if storage is None or storage.external:
             return _Cell(self, held, None, None)
         made_by = storage.value.made_by
         if made_by is not None and kind_of(self.ops[made_by].func).empty:
-            self.ops[made_by].runs_once()  # what saves it fills it, and does not count that as a write
+            self.ops[made_by].runs_once()  # the op that saves it fills it without counting a write
         if isinstance(held, Handle):
             return _Cell(self, held, storage.value, None)
         storage.cells += 1
@@ -380,12 +379,12 @@ class Recorder(OpsMode):
         if cell.value is not None:
             cell.value.unpacked.append(len(self.ops))
             number = storage_id(tensor)
-            if number not in self._storages:  # it was made again
+            if number not in self._storages:  # it was recomputed
                 self._storages[number] = _Storage(tensor.untyped_storage(), cell.value, external=False)
         return tensor
 
     def _pause(self) -> None:
-        """What follows is not the step's own."""
+        """The following is not part of the step."""
         if self._mark is not None:
             self._mark(None, 0)
 
@@ -394,7 +393,7 @@ class Recorder(OpsMode):
             self._mark_op(self.ops[-1].number)
 
     def _mark_op(self, number: int) -> None:
-        """What follows is this op's."""
+        """Marks the begin of this op."""
         if self._mark is not None:
             self._mark(number, 0 if self._evictor is None else self._evictor.missing())
 
@@ -412,16 +411,16 @@ class Recorder(OpsMode):
         self.phase = BACKWARD
 
     def end_backward(self, gradients: Iterable[int]) -> None:
-        """The step made these: numbers of storages."""
+        """Ends the backward, which made these gradients (numbers of storages)."""
         known = map(self._storages.get, gradients)
         self.gradients = {each.value.number for each in known if each is not None and not each.external}
 
     def still_saved(self) -> list[Value]:
-        """Values that autograd holds, for a backward to come."""
+        """Values that autograd holds for a later backward."""
         return [storage.value for storage in self._storages.values() if storage.cells > 0]
 
     def end(self) -> None:
-        """The step is over: nothing is watched any longer."""
+        """Ends the step and all watching."""
         self._look_at_let_go()
         self._let_go.clear()
         self._watched.clear()

@@ -1,11 +1,11 @@
-"""What a planned step writes down of its ops, and how a result is made again from that.
+"""The recorded runs of a planned step, and the recomputation of results from them.
 
-Nobody frees anything: a handle of autograd's holds a result, a result the run of an op that makes it, a run
-its arguments. When Python's references die, the memory is free.
+Nothing is freed explicitly: autograd's handle holds a result, a result the run of the op that makes it, a run
+its arguments. When the last Python reference dies, the memory is free.
 
-Runs of a plan run again once, and what they make then stays for all that reads it. Where results are evicted
-online (online.py) runs *last*: they may run again as often as they are asked for, and what is made on the way
-and held by no handle goes at once.
+Runs of a plan are repeated once, and their results then stay for all readers. With online eviction
+(online.py) runs *last*: they may be repeated as often as needed, and intermediate results that no handle
+holds are freed at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..base.private import (
 from .keeping import Kept, copy_of
 from .kinds import Kind, argument, detached, mapped, results_in, tensors_in, with_argument
 
-# A run may be asked for by several threads of autograd.
+# Several threads of autograd may need the same run.
 turn = threading.RLock()
 
 
@@ -47,7 +47,7 @@ class Cost:
 
 
 class Away:
-    """What was evicted and autograd waits for. bytes: of all of it."""
+    """The evicted results that autograd waits for. bytes: their total."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -60,13 +60,13 @@ class Away:
 
 
 class Result:
-    """One new storage that a run of an op made, or one that it wrote to.
+    """A storage that a run of an op made or wrote to.
 
-    away: who counts it while it is evicted. memory: where it is; None: it has to be made. seen: the memory in
-    which Python had it last. readers: runs to come that read it; read_in: all that were written down and
-    last. handles: of autograd's that wait for it; waiting: those. written: what a run that is to write over
-    it makes of it, which holds that run and so this; after: the same, once the run wrote over it. bytes: of
-    its memory, where that was ever known. used: when it was, as a number that grows.
+    away: counts it while it is evicted. memory: its memory; None: to be recomputed. seen: the memory in which
+    Python had it last. readers: later runs that read it; read_in: all recorded lasting ones. handles: number
+    of autograd's handles that wait for it; waiting: these handles. written: the result of a later run that
+    writes over it, which holds that run and so this; after: the same, once the run has written. bytes: of its
+    memory, if known. used: time of the last use, as a growing number.
     """
 
     __slots__ = (
@@ -98,16 +98,16 @@ class Result:
         self.away: Away | None = None
 
     def see_in(self, memory: StorageWeakRef | None) -> None:
-        """Python has it there. None: something wrote over it."""
+        """Notes the memory in which Python has it. None: it was written over."""
         self.seen = memory
 
     def is_seen(self) -> bool:
-        """May Python have it?"""
+        """True if Python may have it."""
         return self.seen is not None and not self.seen.expired()
 
     def newest(self) -> Result:
-        """This one, or where its memory went when a run wrote to it. What is asked for there is as it was:
-        of a tensor that was written to since nobody may ask.
+        """This result, or the one that a run made of its memory by writing to it. Requests are only allowed
+        for tensors that were not written to since.
         """
         result = self
         while result.memory is None and result.run.is_over and result.after is not None:
@@ -123,7 +123,7 @@ class Result:
         return Shown(self, tensor)
 
     def read_by(self, runs: int) -> None:
-        """So many are about to."""
+        """Adds this many readers."""
         self.readers = runs
 
     def is_wanted(self) -> bool:
@@ -135,13 +135,13 @@ class Result:
             self.memory = None
 
     def give_up_memory(self) -> None:
-        """A run wrote over it."""
+        """Releases its memory, which a run wrote over."""
         self.memory = None
 
     def pass_memory_on(self) -> None:
-        """A run that was written down wrote over it in its second run."""
+        """Passes on its memory, which a repeated run wrote over."""
         self.after = None if self.written is None else self.written()
-        if self.after is not None:  # else nobody asks for what came of it, and this is as good
+        if self.after is not None:  # else the new result is not needed, and its memory is not used
             self.memory = None
 
     def lie_in(self, memory: torch.UntypedStorage) -> None:
@@ -166,25 +166,25 @@ class Result:
         return [handle for reference in self.waiting if (handle := reference()) is not None]
 
     def evict(self, away: Away) -> None:
-        """away: counts it as long as it is."""
+        """away: counts it while it is evicted."""
         self.memory, self.away = None, away
         away.add(self)
         for handle in self.waiting_handles():
             handle.evict()
 
     def _come_back(self) -> None:
-        """It is there, or nobody waits for it."""
+        """It is in memory again, or not needed."""
         if self.away is not None:
             self.away.remove(self)
             self.away = None
 
     def become(self, result: Result | None) -> None:
-        """A run wrote over it, and this came of it, which is there in its place after that has run again."""
+        """A run wrote over it and made this result, which replaces it when the run is repeated."""
         self.written = None if result is None else weakref.ref(result)
 
 
 class Shown:
-    """How a tensor shows a result."""
+    """How a tensor views the memory of a result."""
 
     __slots__ = ("conj", "dtype", "neg", "offset", "result", "shape", "strides")
 
@@ -206,10 +206,10 @@ class Shown:
 
 
 class Handle:
-    """What autograd holds in place of a tensor that is dropped.
+    """Held by autograd in place of a dropped tensor.
 
-    base: the tensor whose count of writes is this one's. written: it was written to since.
-    expected: a digest to compare with. kept: the tensor itself, as long as it is not evicted.
+    base: the tensor that shares its write count. written: True if it was written to since. expected: a digest
+    to compare with. kept: the tensor itself, until it is evicted.
     """
 
     __slots__ = ("__weakref__", "_waits", "base", "expected", "kept", "shown", "written")
@@ -231,7 +231,7 @@ class Handle:
         self.kept = None
 
     def check(self) -> None:
-        """Raises RuntimeError where it was written to."""
+        """Raises RuntimeError if it was written to."""
         if self.written:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace "
@@ -239,14 +239,14 @@ class Handle:
             )
 
     def move_to(self, result: Result) -> None:
-        """Another part of its memory was written to, of which this came."""
+        """Moves it to this result, made by a write to another part of its memory."""
         self.leave_result()
         self._waits = True
         self.shown.move_to(result)
         result.gain_handle(self)
 
     def leave_result(self) -> None:
-        """What it keeps is no longer a result that can be made again, or it is asked for no more."""
+        """Detaches it from its result, which cannot be recomputed any more or is not needed."""
         if self._waits:
             self._waits = False
             self.shown.result.lose_handle()
@@ -258,7 +258,7 @@ class Handle:
 
 
 class NotMadeAgainError(RuntimeError):
-    """A second run of an op made other tensors than the first. number: of the op in its step."""
+    """A recomputation made different tensors. number: of the op in its step."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"remat: {run.func} did not make its result again")
@@ -266,7 +266,7 @@ class NotMadeAgainError(RuntimeError):
 
 
 class Argument(Kept):
-    """A tensor that a run reads and that stays. run: where that may run again more than once."""
+    """A kept tensor that a run reads. run: set if that may be repeated more than once."""
 
     __slots__ = ("run",)
 
@@ -279,9 +279,8 @@ class Argument(Kept):
 
 
 class Run:
-    """One run of an op, as it was written down. number: of the op in its step. is_over: it ran again.
-    lasts: it may run again more than once. cost: what is known of its time and memory. makes: how many
-    tensors it returned.
+    """One recorded run of an op. number: of the op in its step. is_over: it was repeated. lasts: it may be
+    repeated more than once. cost: known time and memory. makes: number of tensors returned.
     """
 
     __slots__ = (
@@ -305,23 +304,23 @@ class Run:
         self._shown = list(_shown_in((*args, *kwargs.values())))
 
     def returned(self, count: int) -> None:
-        """So many tensors."""
+        """Sets the number of returned tensors."""
         self.makes = count
 
     def add_result(self, place: int) -> Result:
-        """place: among the tensors that the op returns."""
+        """place: index among the tensors that the op returns."""
         result = Result(self, place)
         self.results.append(weakref.ref(result))
         return result
 
     def last(self, cost: Cost) -> None:
-        """It may run again as often as it is asked for."""
+        """Allows any number of repetitions."""
         self.lasts, self.cost = True, cost
         for result in self.alive_results():
             result.become(None)
 
     def note_reads(self) -> None:
-        """With what it reads."""
+        """Registers it as a reader of its arguments."""
         for item in _leaves_of((*self.args, *self.kwargs.values())):
             if isinstance(item, Argument):
                 item.note_run(self)
@@ -334,7 +333,7 @@ class Run:
         )
 
     def give_up(self) -> None:
-        """It will not run again: what it makes is kept, or nobody asks for it."""
+        """It will not be repeated: its results are kept, or not needed."""
         self._take((), {})
         self.state = None
 
@@ -349,7 +348,7 @@ class Run:
         return [shown.result for shown in self._shown]
 
     def repeat(self) -> None:
-        """Run again, from what is there."""
+        """Repeat it, with its arguments in memory."""
         args = mapped(self.args, _given)
         kwargs = {name: mapped(each, _given) for name, each in self.kwargs.items()}
         for source in self.sources():
@@ -370,8 +369,8 @@ class Run:
                 result.lie_in(results[result.place].untyped_storage())
 
     def _with_own(self, args: Any, kwargs: Any) -> tuple[Any, Any, list[Result]]:
-        """The arguments, with copies of what the op writes to where something else needs that as it is; and
-        what is written over.
+        """The arguments, with copies of those that the op writes to if they are needed unchanged; and the
+        results written over.
         """
         used_up: list[Result] = []
         for at in self.kind.written:
@@ -385,12 +384,12 @@ class Run:
         return args, kwargs, used_up
 
     def _is_held(self, shown: Shown) -> bool:
-        """By handles that wait for it as it is, although a run is to write over it."""
+        """True if handles wait for it unchanged, although a run is to write over it."""
         return self.lasts and bool(shown.result.handles)
 
 
 def called_with_state(func: Any, args: Any, kwargs: Any, state: torch.Tensor | None) -> Any:
-    """An op, with a state of the generator of its own, if it draws random numbers."""
+    """Calls an op, with its own generator state if it draws random numbers."""
     if state is None:
         return func(*args, **kwargs)
     runtime = runtime_of(device_of(args, kwargs))
@@ -413,7 +412,7 @@ def restore(
     before: Callable[[Run], object] | None = None,
     after: Callable[[Run], object] | None = None,
 ) -> None:
-    """Make a result again, and what it is made from. before, after: called with each run."""
+    """Recompute a result and its missing inputs. before, after: called with each run."""
     with turn:
         if wanted.is_there():
             return
@@ -436,7 +435,7 @@ def restore(
 
 
 def _needed_for(wanted: Result) -> list[Run]:
-    """The runs that make it from what is there, in their order."""
+    """The runs that recompute it from memory, in order."""
     found: dict[int, Run] = {}
     pending = [wanted.run]
     while pending:
@@ -448,7 +447,7 @@ def _needed_for(wanted: Result) -> list[Run]:
 
 
 def _count_readers(runs: Sequence[Run], none: bool = False) -> None:
-    """What runs that last are about to read. none: they will not."""
+    """Counts the inputs of lasting runs that will be repeated. none: they will not."""
     counts: dict[int, tuple[Result, int]] = {}
     for source in (source for run in runs if run.lasts for source in run.sources()):
         counts[id(source)] = source, 0 if none else counts.get(id(source), (source, 0))[1] + 1

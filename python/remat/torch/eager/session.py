@@ -45,14 +45,14 @@ from .together_active import is_active
 
 log = logging.getLogger("remat.torch")
 
-# Of sequences of ops at one combination of shapes, or at one place of a context.
+# Most sequences of ops at one combination of shapes, or at one place of a context.
 MOST_SEQUENCES = 8
-# What the outputs have to be of the peak, so that another plan is worth it where nobody holds them.
+# Least share of the outputs in the peak for which a new plan is worth it when they are not held.
 _WORTH = 0.001
 
 
 class _Nothing:
-    """That a ledger follows: it leaves at once."""
+    """An empty plan, which a ledger leaves at once."""
 
     functions: Sequence[Any] = ()
     again: frozenset[int] = frozenset()
@@ -62,7 +62,8 @@ class _Nothing:
 
 
 class EagerSession:
-    """Plans and calls of one model. loss: from its outputs to what is differentiated, if it is outside."""
+    """Plans and calls of one model. loss: from its outputs to the differentiated value, if outside the
+    model."""
 
     def __init__(self, model: torch.nn.Module, options: Options, loss: Loss | None) -> None:
         self.model, self.options = model, options
@@ -71,15 +72,15 @@ class EagerSession:
         self._shapes = Shapes(options.max_shapes, borrows=is_amount(options.budget))
         self._call = eager_call(model)
         self._said: set[str] = set()
-        # What was reported, until the next call has other plans.
+        # The last report, until a call has other plans.
         self._outdated: list[PlanReport] = []
         self._in_use: Callable[[], int] | None = None
 
     def prepare(self, call: Call, adds: bool | None = None) -> None:
-        """Plan for calls with such arguments. adds: in the middle of training such steps are measured alone,
-        which need no more memory than training does; others are planned for when they come.
+        """Plan for calls with such arguments. adds: during training, only such steps are measured, which need
+        no more memory than training does; others are planned at their first call.
 
-        Raises InfeasibleError, NoPlanError where the budget is too small for a kind of step.
+        Raises InfeasibleError, NoPlanError if the budget is too small for a kind of step.
         """
         shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
@@ -104,7 +105,7 @@ class EagerSession:
         return (False, True) if accumulate is None else (accumulate,)
 
     def _nearest(self, adds: bool) -> bool:
-        """Steps as which such ones are planned."""
+        """The planned steps nearest to these."""
         return adds if adds in self._adds() else self._adds()[0]
 
     def _plan(self, recorded: Recorded, kind: Kind, call: Call, known: int = 0) -> EagerPlan:
@@ -123,7 +124,7 @@ class EagerSession:
         return plan
 
     def _largest_budget(self) -> int:
-        """In bytes, of the other steps that are planned, where budgets are shares of what each needs."""
+        """The largest budget of other planned steps in bytes, if budgets are shares of their needs."""
         if is_amount(self.options.budget):
             return 0
         return max((plan.report.budget for plan in self._shapes.plans()), default=0)
@@ -195,7 +196,7 @@ class EagerSession:
         return outputs
 
     def _compare_growth(self, shape: Shape, plans: Sequence[EagerPlan], grown: int, followed: bool) -> None:
-        """Say it where a call left more in use than its plan's, and the step may be above the budget by that.
+        """Warn if a call left more bytes in use than planned, and the step may so exceed the budget.
 
         grown: by how many bytes, as the allocator says. followed: its ops were those of the plan.
         """
@@ -219,12 +220,12 @@ class EagerSession:
         )
 
     def _borrowed(self, key: Key, adds: bool) -> tuple[Borrowed | None, list[EagerPlan]]:
-        """Whose plans such calls follow, if they are others', and those. No step runs for it."""
+        """The larger shape whose plans such calls follow, if any, and these plans. Runs no step."""
         borrowed = self._shapes.borrowed(key)
         if borrowed is None:
             return None, []
         shape = borrowed.shape
-        # Plans for steps whose outputs somebody holds do for others too.
+        # Plans for steps whose outputs are held are valid for others too.
         told = self.options.outputs is not None and shape.dropped
         kind = Kind(self._nearest(adds), told or frozenset())
         found = [self._plan_at_hand(each, kind) for each in shape.recorded]
@@ -235,7 +236,8 @@ class EagerSession:
         return borrowed, plans
 
     def _derive(self, key: Key, adds: bool, borrowed: Borrowed, plan: EagerPlan) -> None:
-        """A plan for calls that followed a larger one's, from what their ops made, where that pays."""
+        """Makes a plan for calls that followed a larger shape's, from the sizes of their results, if that
+        pays."""
         larger = borrowed.shape
         if len(larger.recorded) > 1 or borrowed.tried or not plan.away:
             return
@@ -250,7 +252,7 @@ class EagerSession:
                 self.report.add(found.report)
 
     def _shape_of(self, key: Key, call: Call, adds: bool) -> Shape:
-        """With a plan at least."""
+        """The shape of a call, with at least one plan."""
         if not self._shapes.is_known(key):
             self.prepare(call, adds)
         shape = self._shapes.own(key)
@@ -260,7 +262,7 @@ class EagerSession:
         return shape
 
     def _plans(self, shape: Shape, adds: bool, call: Call) -> list[EagerPlan]:
-        """For the sequences of ops that are known, the likeliest first."""
+        """The plans of all known sequences of ops, the likeliest first."""
         kind = Kind(self._nearest(adds), shape.dropped or frozenset())
         return [self._known_plan(each, kind, call) for each in shape.recorded]
 
@@ -268,9 +270,7 @@ class EagerSession:
         return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)
 
     def _plan_at_hand(self, recorded: Recorded, kind: Kind) -> EagerPlan | None:
-        """No step runs for it where outputs go that were planned to stay: in the middle of training there is
-        no memory for that.
-        """
+        """Runs no step if outputs planned to be held are dropped: training leaves no memory for that."""
         plan = recorded.plans.get(kind)
         if plan is None:
             plan = self._preparation.planned_again(recorded, kind) or recorded.plans.get(Kind(kind.adds))
@@ -282,7 +282,7 @@ class EagerSession:
         return plan
 
     def _without_plan(self, call: Call) -> Any:
-        """A call of one combination of shapes too many: within the largest budget of the others."""
+        """A call beyond the limit of shape combinations, within the largest budget of the others."""
         known = list(self._shapes.recorded())
         limit = max(plan.report.budget - plan.report.reserve for plan in self._shapes.plans())
         self._say(
@@ -303,7 +303,7 @@ class EagerSession:
         return Ledger([_Nothing()], leave=start).through(lambda: self._call(*args, **kwargs))
 
     def _over(self, what: str, limit: int) -> Callable[[int], None]:
-        """Says that a call goes beyond its budget, before it does."""
+        """Warns before a call exceeds its budget."""
 
         def over(needed: int) -> None:
             self._say(
@@ -315,12 +315,12 @@ class EagerSession:
         return over
 
     def _leave(self, shape: Shape, plan: EagerPlan, position: int) -> Evictor:
-        """What goes on from an op that is in no plan, within the budget of the one that was followed."""
+        """The evictor that continues from an op in no plan, within the budget of the last plan."""
         return self._evictor_at(shape, plan, position, plan)
 
     def _turn(self, shape: Shape, followed: EagerPlan, other: EagerPlan, position: int) -> Evictor | None:
-        """What goes on where a step turns to another plan, with what the former one kept until then and the
-        other has no room for. None: there is room.
+        """The evictor to use when a step changes to another plan that has no room for the results kept so
+        far. None if there is room.
         """
         kept = sum(other.made[op] for op in other.away - followed.away if op < position)
         if kept <= other.report.budget - other.report.predicted_peak:
@@ -328,7 +328,8 @@ class EagerSession:
         return self._evictor_at(shape, followed, position, other)
 
     def _evictor_at(self, shape: Shape, followed: EagerPlan, position: int, to_come: EagerPlan) -> Evictor:
-        """Keeps a step within the budget from an op on. to_come: for what is left of it."""
+        """An evictor that keeps a step within the budget from an op on. to_come: bytes for the rest of the
+        step."""
         record = next(each.record for each in shape.recorded if to_come in each.plans.values())
         device = self._preparation.device()
         limit = to_come.report.budget - to_come.report.reserve
@@ -338,7 +339,7 @@ class EagerSession:
         return evictor_from(meter, limit, device, over, rest_of(record))
 
     def _differs(self, shape: Shape, plans: Sequence[EagerPlan], number: int) -> None:
-        """With smaller tensors than those for which it was compared, a second run makes other bits."""
+        """Notes an op whose recomputed bits differ for tensors smaller than those compared."""
         for each in shape.recorded:
             each.never_again(number)
         func = str(next(p.functions[number] for p in plans if number in p.away))
@@ -348,7 +349,7 @@ class EagerSession:
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def _note_other_ops(self, shape: Shape, ledger: Ledger, call: Call) -> None:
-        """A step had other ops than were planned for: they are recorded before the next one."""
+        """A step had unplanned ops: they are recorded before the next step."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
         expected = functions[at] if at < len(functions) else "the end"
         more = len(shape.recorded) < MOST_SEQUENCES
@@ -364,7 +365,7 @@ class EagerSession:
             shape.record_next(apart(call))
 
     def _look_at_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
-        """See which outputs somebody holds when the backward begins."""
+        """Watches which outputs are held when the backward begins."""
         held = tensors_held(outputs)
         large = {i: t for i, t in enumerate(held) if storage_bytes(t) > SMALL}
         if sum(map(storage_bytes, large.values())) < _WORTH * self.report.predicted_peak:
@@ -374,7 +375,7 @@ class EagerSession:
         self._look_at_backward(shape, ledger, held, large, lambda gone: sum(sizes[i] for i in gone))
 
     def _look_at_smaller_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
-        """See whether somebody holds what goes in larger calls, as far as is known."""
+        """Watches whether outputs that larger calls drop are held."""
         held = tensors_held(outputs)
         dropped = [i for i in shape.dropped or () if i < len(held)]
         self._look_at_backward(shape, ledger, held, dropped, lambda _: shape.dropped_bytes)
@@ -387,7 +388,8 @@ class EagerSession:
         places: Iterable[int],
         size: Callable[[frozenset[int]], int],
     ) -> None:
-        """See which outputs at these places are gone then. size: of such ones, in bytes."""
+        """Watches which outputs at these positions are dropped by the backward. size: of such outputs, in
+        bytes."""
         holders = {i: Holder(outputs[i], outputs) for i in places}
 
         def look() -> None:
@@ -410,8 +412,8 @@ class EagerSession:
 
 
 def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat.NoPlanError:
-    """One error for the kinds of steps that have no plan, with a budget that works for all. found: bytes that
-    those with a plan need.
+    """One error for all kinds of steps without a plan, with a budget that works for all. found: bytes needed
+    by those with a plan.
     """
     known = max([*(error.smallest_known for error in missed), *found])
     worst = max(missed, key=lambda error: error.smallest_known)

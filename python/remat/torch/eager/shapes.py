@@ -1,4 +1,4 @@
-"""What a session knows of calls, by the shapes of what they are called with."""
+"""A session's knowledge of calls, by the shapes of their arguments."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .calls import Call
 from .planning import EagerPlan
 from .prepare import Recorded
 
-# What the allocator may give more or less for the same call, in bytes: Python's own, and for each op.
+# Variation of the allocator's bytes between equal calls: a constant for Python, and a part for each op.
 _UNSEEN, _UNSEEN_BY_OP = 1 << 20, 1 << 12
-# Of what planning takes: so much is lost before a plan is made for smaller calls, of which more will come.
+# Share of the planning time that smaller calls must lose before they get their own plan.
 _LOST = 0.25
 
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
         return sum(each[0].numel() for each in self.leaves if isinstance(each, tuple))
 
     def covers(self, other: Key) -> bool:
-        """Is each tensor of the other as large as this one's at most, in each dimension?"""
+        """True if no tensor of the other is larger in any dimension."""
         return self[1:] == other[1:] and all(
             _covers(mine, its) for mine, its in zip(self.leaves, other.leaves, strict=True)
         )
@@ -51,12 +51,12 @@ def _covers(mine: Any, its: Any) -> bool:
 
 @dataclass
 class Shape:
-    """What is known of one combination of shapes.
+    """The knowledge about one combination of shapes.
 
-    recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
-    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known. followed: is
-    each op of its calls looked at, even if none runs again? lost: seconds that smaller calls recomputed by
-    its plans, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
+    recorded: the sequences of ops, the most recent first. pending: the arguments of a call with other ops.
+    dropped: positions of outputs never held in a backward; None: unknown. followed: True if each op of its
+    calls is tracked, even without recomputation. lost: seconds of recomputation by its plans in smaller
+    calls, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
     """
 
     recorded: list[Recorded] = field(default_factory=list)
@@ -71,15 +71,15 @@ class Shape:
         self.followed = True
 
     def record_next(self, call: Call) -> None:
-        """Calls as this one had other ops."""
+        """Records the next call like this one, which had other ops."""
         self.pending = call
 
     def lose(self, seconds: float) -> None:
-        """A smaller call recomputed so long by its plan."""
+        """Adds the recomputation time of a smaller call that followed its plan."""
         self.lost += seconds
 
     def worth_planning(self, seconds: float) -> bool:
-        """Was enough lost, where planning takes so many? Then it is counted again."""
+        """True if enough time was lost, compared with this planning time; resets the count."""
         if self.lost < _LOST * seconds:
             return False
         self.lost = 0.0
@@ -90,7 +90,7 @@ class Shape:
         return pending
 
     def needed(self, plan: EagerPlan, grown: int) -> int:
-        """The peak of a step with this plan whose forward grew by so many bytes, as the allocator says."""
+        """The peak of a step with this plan whose forward left this many bytes in use, by the allocator."""
         kind, recorded = next((k, each) for each in self.recorded for k, p in each.plans.items() if p is plan)
         expected = recorded.grows(kind, plan)
         more = 0 if expected is None else grown - expected
@@ -98,13 +98,14 @@ class Shape:
         return plan.report.predicted_peak + (more if more > unseen else 0)
 
     def looks(self, planned: PlanReport, runs_again: bool) -> bool:
-        """Does it matter who holds outputs?"""
+        """True if it matters whether outputs are held."""
         if self.dropped is None or (self.dropped and runs_again):
             return True
         return planned.predicted_peak + self.dropped_bytes > planned.budget and bool(self.dropped)
 
     def drop(self, outputs: frozenset[int], size: int) -> list[PlanReport]:
-        """These go before the backward, it is known now. Returns what was planned for other steps."""
+        """Notes that these outputs are dropped before the backward. Returns the plans made for other
+        steps."""
         changed = outputs != (self.dropped or frozenset())
         self.dropped, self.dropped_bytes = outputs, size
         return [plan.report for each in self.recorded for plan in each.plans.values()] if changed else []
@@ -115,8 +116,8 @@ class Borrowed:
     """A combination of shapes whose calls follow the plans of a larger one. A step of the same ops whose
     results are no larger needs no more memory.
 
-    shown: a call had those ops, and no larger results. made: bytes of new memory that each op made then.
-    tried: was a plan of its own looked for?
+    shown: a call had these ops and no larger results. made: bytes of new memory of each op in it. tried: True
+    if its own plan was sought.
     """
 
     shape: Shape
@@ -125,12 +126,12 @@ class Borrowed:
     tried: bool = False
 
     def try_to_plan(self) -> list[int]:
-        """What its ops made, for a plan of its own. Nothing the next time."""
+        """The bytes made by its ops, to derive a plan; only once."""
         made, self.tried = [] if self.tried else self.made, True
         return made
 
     def note_step(self, plan: EagerPlan, made: Sequence[int]) -> None:
-        """A call followed this plan. made: bytes of new memory that its ops made, if that was looked at."""
+        """Notes a call that followed this plan. made: bytes of new memory of its ops, if measured."""
         self.made = self.made if self.shown else list(made)
         self.shown = True
         share = sum(self.made) / max(1, sum(plan.made))
@@ -138,7 +139,8 @@ class Borrowed:
 
 
 class Shapes:
-    """most: how many combinations are recorded. borrows: may smaller ones follow the plans of larger ones?"""
+    """most: number of combinations recorded. borrows: whether smaller ones may follow the plans of larger
+    ones."""
 
     def __init__(self, most: int, borrows: bool) -> None:
         self._most, self._borrows = most, borrows
@@ -147,11 +149,11 @@ class Shapes:
         self._apart: set[Key] = set()
 
     def own(self, key: Key) -> Shape:
-        """Recorded, or to be."""
+        """Shapes with their own record, now or at the next call."""
         return self._own.setdefault(key, Shape())
 
     def is_known(self, key: Key) -> bool:
-        """Is there a record, or a call to make it from? A call for which there was no plan leaves neither."""
+        """True if there is a record, or a call to make one from. A call without a plan leaves neither."""
         shape = self._own.get(key)
         return shape is not None and bool(shape.recorded or shape.pending)
 
@@ -159,7 +161,7 @@ class Shapes:
         return sum(not shape.derived for shape in self._own.values()) < self._most
 
     def derive(self, key: Key, recorded: Recorded) -> Shape | None:
-        """Calls that followed the plans of larger ones have a record now. None: there are too many such."""
+        """Gives a record to calls that followed plans of larger ones. None if there are too many."""
         if sum(shape.derived for shape in self._own.values()) >= self._most:
             return None
         larger = self._borrowed.pop(key).shape
@@ -168,7 +170,8 @@ class Shapes:
         return shape
 
     def borrowed(self, key: Key) -> Borrowed | None:
-        """None: it has a record of its own, is to have one, or none is larger."""
+        """The larger shape whose plans it follows; None if it has or will have its own record, or none is
+        larger."""
         if not self._borrows or key in self._own or key in self._apart:
             return None
         if key not in self._borrowed:
@@ -179,7 +182,7 @@ class Shapes:
         return self._borrowed[key]
 
     def set_apart(self, key: Key) -> None:
-        """It does not follow the plans of others."""
+        """Excludes it from following the plans of others."""
         self._borrowed.pop(key, None)
         self._apart.add(key)
 

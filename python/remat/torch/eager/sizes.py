@@ -1,4 +1,4 @@
-"""The largest size of a step that is recorded: each size that is looked at is recorded and planned."""
+"""The largest size of a recorded step: each size tried is recorded and planned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .captured import RecordedStep, recorded_steps
 from .planning import EagerPlan
 from .prepare import Loss
 
-# Of searches between a size that fits and one that does not, how often the middle is taken.
+# Of the steps between a size that fits and one that does not, how many bisect.
 _MIDDLE = 3
 
 
 class RecordedSizes:
-    """A model's step at the sizes that were recorded."""
+    """A model's step at the recorded sizes."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class RecordedSizes:
         self._model, self._make_inputs, self._loss, self._options = model, make_inputs, loss, options
         self._seconds = seconds
         self._rows: dict[int, BatchRow] = {}
-        # By size, the least bytes that are known to do.
+        # By size, the least bytes known to suffice.
         self._needs: dict[int, int] = {}
         self.budget = 0
 
     def largest(self, least: int, most: int, multiple: int) -> LargestBatch:
-        """Raises InfeasibleError, NoPlanError where the least size does not fit."""
+        """Raises InfeasibleError, NoPlanError if the least size does not fit."""
         fits, high = -(-max(least, 1) // multiple) * multiple, None
         self._raise_unless_it_fits(fits)
         for number in range(2 * most.bit_length() + 64):
@@ -66,7 +66,7 @@ class RecordedSizes:
         )
 
     def _next(self, fits: int, high: int | None, multiple: int, most: int, number: int) -> int | None:
-        """What to look at; None where the answer is known."""
+        """The next size to try; None if the answer is known."""
         if high is None:
             last = min(2 * fits, most // multiple * multiple)
             if fits + multiple > most:
@@ -80,7 +80,7 @@ class RecordedSizes:
         return min(max(guess, fits + multiple), high - multiple)
 
     def _guess(self, fits: int, multiple: int) -> int | None:
-        """Where the budget ends, by the line through the two sizes nearest to the largest that fits."""
+        """The size at the budget, on the line through the two sizes nearest to the largest that fits."""
         near = sorted(self._needs, key=lambda size: abs(size - fits))[:2]
         if len(near) < 2:
             return None
@@ -140,7 +140,7 @@ class RecordedSizes:
     def _plans(
         self, steps: list[RecordedStep], least: list[PlanReport]
     ) -> tuple[list[PlanReport | None], bool]:
-        """For each kind of step, and whether it is proved of one that it has none."""
+        """The plans of all kinds of steps, and whether one is proved to have none."""
         plans: list[PlanReport | None] = []
         proved = False
         for step, smallest in zip(steps, least, strict=True):

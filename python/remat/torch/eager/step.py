@@ -1,4 +1,4 @@
-"""A training step that is recorded, or run by a plan, and leaves nothing behind."""
+"""Runs a training step, recorded or by a plan, and undoes it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ from .recorder import Recorder
 class TrainingStep:
     """A step of a model, as the user trains it.
 
-    forward: calls the model; loss: from its outputs to what is differentiated.
+    forward: calls the model; loss: from its outputs to the differentiated value.
     parameters: those that get gradients. resident: what is there all the time: modules, arguments by
         position, arguments by name.
-    existing: bytes of gradients that the user has and that stay, where the step is one that adds to them. Its
-        own go as they come then, as if they had been added, so that it needs no more memory than that; taken:
-        the numbers of their storages, by parameter.
-    copies: bytes of what is kept to be put back, where the step runs among the user's.
+    existing: bytes of the user's gradients, which stay, if the step adds to them. Its own gradients are then
+        freed at once, as if they had been added; taken: the numbers of their storages, by parameter.
+    copies: bytes of the copies used to undo the step, if it runs among the user's.
     """
 
     forward: Callable[[], Any]
@@ -52,7 +51,7 @@ class TrainingStep:
     taken: dict[int, int] = field(default_factory=dict)
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
-        """dropped: these outputs before the backward."""
+        """dropped: indices of outputs to drop before the backward."""
         outputs = ledger.through(self.forward)
         losses = self.loss(outputs)
         held = [each for i, each in enumerate(tensors_held(outputs)) if i not in dropped]
@@ -61,8 +60,8 @@ class TrainingStep:
         del held
 
     def grown(self, ledger: Ledger | None) -> int | None:
-        """Bytes that a forward leaves in use, by the allocator. None: it does not say, or a trace of the
-        allocator takes memory of the process itself.
+        """Bytes that a forward leaves in use, by the allocator. None if it has no count, or a trace of the
+        allocator itself takes memory of the process.
         """
         in_use = in_use_on(self.device)
         if in_use is None or is_traced():
@@ -79,14 +78,14 @@ class TrainingStep:
         evictor: Evictor | None = None,
         before_write: Callable[[torch.Tensor], object] | None = None,
     ) -> Record:
-        """traced: with what ops take in memory, which takes longer; durations otherwise. evictor: keeps the
+        """traced: measure memory of ops, which is slower; else durations. evictor: keeps the
         step within a budget. before_write: called with what an op is about to write to.
         """
         clock = clock_of(self.device)
         make_recorder = partial(Recorder, self._modules(), evictor=evictor, before_write=before_write)
         if traced:
             levels = levels_on(self.device)
-            # On the CPU the other record has the durations.
+            # On the CPU, durations come from the other record.
             recorder = make_recorder(mark=levels.mark, clock=clock)
             with levels:
                 self._recorded(recorder)
@@ -140,17 +139,17 @@ class TrainingStep:
             recorder.end_backward([*left, *self.taken.values()])
 
     def digests_in_eager_mode(self) -> list[bytes]:
-        """Of outputs that no dispatch mode saw being made; autograd saves nothing for them."""
+        """Digests of outputs computed without a dispatch mode and without saved tensors."""
         with saved_tensors_hooks(_saves_nothing, _has_nothing):
             return digests_of(self.forward())
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
-        with casting(()):  # loops leave autocast before the backward
+        with casting(()):  # training loops leave autocast before the backward
             torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
 
     @contextmanager
     def without_traces(self, restore: Callable[[], object]) -> Iterator[None]:
-        """Gradients, hooks that are called with them, and generators are afterwards what they were."""
+        """Restores gradients, their hooks, and generators afterwards."""
         before = [(parameter, parameter.grad) for parameter in self.parameters]
         for parameter, _ in before:
             parameter.grad = None
@@ -172,14 +171,14 @@ class TrainingStep:
         parameter.grad = None
 
     def adding(self) -> TrainingStep:
-        """The same to the gradients that are there."""
+        """The same for a step that adds to existing gradients."""
         found = [p.grad for p in self.parameters if p.grad is not None]
         if any(each.layout is not torch.strided for each in found):
-            return self  # their sum takes other memory than they do
+            return self  # their sum needs other memory
         return replace(self, existing=sum(tensor_storages(found, self.device.type).values()))
 
     def _beside(self, external: Mapping[int, int]) -> int:
-        """Bytes of what ops read that was there before, and is no part of what is resident."""
+        """Bytes of existing memory that ops read and that is not resident."""
         known = self.resident_bytes()
         return sum(size for address, size in external.items() if address not in known)
 
@@ -187,7 +186,7 @@ class TrainingStep:
         return {address: size for address, (_, size) in self._named().items()}
 
     def resident_by_name(self) -> dict[str, int]:
-        """Bytes of what is there all the time."""
+        """Bytes of resident memory by name."""
         found: dict[str, int] = defaultdict(int)
         for name, size in self._named().values():
             found[name] += size
@@ -213,7 +212,7 @@ def _has_nothing(saved: None) -> torch.Tensor:
 
 
 class NotSavedError(Exception):
-    """The forward itself asks for what autograd saves."""
+    """The forward itself requests tensors that autograd saves."""
 
 
 def has_dense_gradient(parameter: torch.Tensor) -> bool:

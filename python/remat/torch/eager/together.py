@@ -1,7 +1,7 @@
-"""Steps of a loop that are planned as a whole: several models, or several calls, before one backward.
+"""Plans steps of a training loop as a whole: several models, or several calls, before one backward.
 
-The first steps run as they are: one is recorded, the next one is compared with what its plan would make
-again. Those that come after them follow the plan.
+The first steps run as in eager mode: one is recorded, the next one is compared with the results that its plan
+would recompute. Later steps follow the plan.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .together_active import entered, is_active
 
 log = logging.getLogger("remat.torch")
 
-# Of plans for one sequence whose steps are measured, until one is within the budget.
+# Most plans measured for one sequence until one is within the budget.
 _TRIES = 4
-# Of steps after a recorded one, in which its like is waited for to be compared and measured.
+# Steps after a recorded one in which a similar one may still be compared and measured.
 _PATIENCE = 8
 
 
 @dataclass
 class _Sequence:
-    """A step that was recorded. once: ops that must not run again. compared: was it, with its plan?
-    measured: is its plan known to keep the budget? less: bytes that it stays below that.
+    """A recorded step. once: ops that must run once. compared: True if it was compared with its plan.
+    measured: True if its plan is known to be within the budget. less: bytes to stay below the budget.
     """
 
     tokens: list[Token]
@@ -65,7 +65,7 @@ class _Sequence:
                 op.timed_again(duration)
 
     def measure(self, peak: int, budget: int) -> None:
-        """Its plan is made again where its step needed more than the budget."""
+        """Replans if its step needed more than the budget."""
         self.tries += 1
         if peak <= budget or self.tries >= _TRIES:
             self.measured = True
@@ -78,8 +78,8 @@ class _Sequence:
 
 @dataclass
 class _Place:
-    """Of a step in a context. unknown: the last one was none that was recorded. patience: how many steps may
-    be looked at more closely, since one was recorded.
+    """The place of a step in a context. unknown: the last step was not a recorded one. patience: number of
+    steps to inspect closely after a recorded one.
     """
 
     sequences: list[_Sequence] = field(default_factory=list)
@@ -90,12 +90,12 @@ class _Place:
         self.patience = _PATIENCE
 
     def look(self) -> bool:
-        """Is there something to be seen that has not been, and still time for it?"""
+        """True if a closer look is still needed and allowed."""
         self.patience -= 1
         return self.patience >= 0 and not all(each.compared and each.measured for each in self.sequences)
 
     def plans(self, compared: bool) -> list[tuple[list[Token], EagerPlan]]:
-        """compared: only those that were."""
+        """compared: only compared ones."""
         known = [each for each in self.sequences if each.compared or not compared]
         return [(each.tokens, each.plan) for each in known if each.plan is not None]
 
@@ -107,11 +107,11 @@ class _Place:
 
 
 class PlannedSteps:
-    """What :func:`remat.torch.planned` returns: a context for one step of a training loop, or more, each from
-    its first op to the end of its backward. To be entered again for each.
+    """Returned by :func:`remat.torch.planned`: a context for one or more steps of a training loop, each from
+    its first op to the end of its backward. Enter it again for each.
 
     Attributes:
-        remat: what was planned, and what it came to.
+        remat: the report: plans, predicted and measured peaks.
     """
 
     def __init__(self, models: Sequence[torch.nn.Module], options: Options) -> None:
@@ -141,7 +141,7 @@ class PlannedSteps:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Raises InfeasibleError, NoPlanError where a step was recorded for which there is no plan."""
+        """Raises InfeasibleError, NoPlanError if there is no plan for a recorded step."""
         steps, self._steps = self._steps, None
         self._stack.close()
         if error is None and steps is not None:
@@ -161,7 +161,7 @@ class PlannedSteps:
             raise no_plans(missed, found)
 
     def entry(self, number: int) -> tuple[_Place, Entry]:
-        """For the step of this number in the context."""
+        """The entry of the step with this number in the context."""
         key = number, self._adds(), tuple(model.training for model in self._models)
         place = self._places.setdefault(key, _Place())
         if place.unknown and len(place.sequences) < MOST_SEQUENCES:
@@ -174,8 +174,8 @@ class PlannedSteps:
         return place, Following(plans, self._device, self._models if looks else ()) if plans else Entry()
 
     def take(self, place: _Place, entry: Entry) -> None:
-        """A step has ended."""
-        if not entry.is_over:  # there was no backward
+        """Takes over a step that has ended."""
+        if not entry.is_over:  # it had no backward
             place.know(not place.sequences)
         elif isinstance(entry, Recording):
             record, around, later = entry.record()
@@ -249,7 +249,8 @@ class PlannedSteps:
         return self._settled
 
     def _say(self, about: str, text: str) -> None:
-        """A warning, once for each matter; with strict=True an error, every time but for what is recorded."""
+        """A warning, once for each matter; with strict=True an error, every time except for recorded
+        steps."""
         if self._options.strict and about != "recorded":
             raise remat.UsageError(f"strict=True: {text}")
         if about not in self._said:
@@ -268,7 +269,7 @@ class _Steps(OpsMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         entry, kwargs = self._entry, kwargs or {}
-        # A graph that is itself differentiated is made by the forward.
+        # A backward that is itself differentiated belongs to the forward.
         backward = graph_task() >= 0 and (entry.is_over or not torch.is_grad_enabled())
         if backward:
             if not entry.is_over:

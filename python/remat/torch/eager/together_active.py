@@ -1,4 +1,4 @@
-"""Is this thread in a `planned` context? There models that are fitted by themselves run as they are."""
+"""True if this thread is in a `planned` context, where fitted models run without their own plans."""
 
 from __future__ import annotations
 

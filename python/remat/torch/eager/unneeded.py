@@ -1,5 +1,5 @@
-"""What only runs to come hold, and takes more memory than what they could make again from it, is let go; what
-is there of that can no longer be evicted.
+"""Releases inputs held only by later runs if they take more memory than the results these runs could
+recompute; such results can then no longer be evicted.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ..base.private import StorageWeakRef, users_of_storage, without_dispatch_mo
 from .book import Book
 from .results import Result, Run, Shown
 
-# Runs that are looked at for what depends on a storage.
+# Most runs visited to find the dependents of a storage.
 _MOST_RUNS = 32
 
 
 def let_go_of_unneeded(
     book: Book, own: Mapping[int, tuple[StorageWeakRef, int]]
 ) -> list[torch.UntypedStorage]:
-    """own: storages that only runs may hold, and their bytes. Returns what stays: storages that cannot be
-    made again from then on.
+    """own: storages that only runs may hold, and their bytes. Returns the storages that cannot be recomputed
+    from then on.
     """
     book.forget_dead()
     stays = []
@@ -31,8 +31,8 @@ def let_go_of_unneeded(
 
 
 def _let_go(book: Book, number: int, size: int) -> list[torch.UntypedStorage]:
-    """Forget the runs that read a storage, which only they hold, where all that they make is there or is not
-    asked for.
+    """Forget the runs that read a storage held only by them, if all their results are in memory or not
+    needed.
     """
     found = _depending(book, number)
     if found is None or sum(result.bytes for result in found[1]) > size:
@@ -49,7 +49,7 @@ def _let_go(book: Book, number: int, size: int) -> list[torch.UntypedStorage]:
 
 
 def _depending(book: Book, number: int) -> tuple[list[Run], list[Result]] | None:
-    """Runs that need it, and what is there of what they make. None: it is needed, or that is not known."""
+    """Runs that need it, and their results in memory. None if it is needed, or if that is unknown."""
     runs: dict[int, Run] = {}
     results: list[Result] = []
     pending = [None if kept.run is None else kept.run() for kept in book.kept(number)]
@@ -75,8 +75,8 @@ def _runs_of(result: Result) -> Iterator[Run]:
 
 
 def _tensors_for(result: Result) -> dict[int, torch.Tensor] | None:
-    """For each `Shown` of it that runs read, a tensor that shows its memory and has its count of writes.
-    None: there is no such one.
+    """For each `Shown` of it that runs read, a tensor of its memory with its write count. None if there is
+    none.
     """
     kept = [handle.kept for handle in result.waiting_handles() if handle.kept is not None]
     if not kept or any(each.is_changed() for each in kept):

@@ -1,1 +1,1 @@
-"""Plans for other people's executors: a set of saved results, no order (docs/executors.md)."""
+"""Plans for executors outside Remat, which take a set of saved results and no order (docs/executors.md)."""

@@ -34,22 +34,22 @@ from .steps import ExecutorStep, build_step
 
 Regions = Mapping[str, Region | None]
 
-# Seconds, unless a limit is given: of the search, after the first two recordings.
+# Default seconds of the search, after the first two recordings.
 _SEARCH_S = 10.0
-# Of choosing once.
+# Seconds of one choice.
 _CHOICE_S = 2.0
-# Choices from one starting point, each nearer to the budget.
+# Most choices from one starting point, each nearer to the budget.
 _ROUNDS = 4
-# Bytes of the budget for numbers that kernels put into tensors of one element, which no op shows.
+# Bytes of the budget for scalars that kernels store in tensors of one element, which no op shows.
 _UNSEEN = 1024
-# What errors of checkpoints say.
+# Texts in error messages of checkpoints.
 _OF_CHECKPOINT = ("not found in storage", "torch.utils.checkpoint", "activation checkpoint")
 _NOT_REPEATED = (
     "makes other ops when it runs again: it changes something that it reads, a cache for instance (models of "
     "transformers: config.use_cache = False), or decides by random numbers of Python's, or has autocast cast "
     "weights that another call has cast already"
 )
-# Bytes below the budget, as a share, that are not worth another choice.
+# Unused share of the budget that is not worth another choice.
 _NEAR = 0.002
 
 
@@ -69,11 +69,11 @@ def checkpoint_policy(
     time_limit: float | None = None,
     compare: bool = True,
 ) -> CheckpointPolicies:
-    """Which results each block of the model saves, so that a step under `torch.utils.checkpoint` keeps a
-    budget and takes as little longer as possible. Nothing of Remat runs while it trains.
+    """Choose the results that each block of the model saves, so that a step under `torch.utils.checkpoint` is
+    within a budget with the least overhead. No code of Remat runs during training.
 
-    Some steps are run on the model's device to see what PyTorch does in each, first without checkpoints: the
-    model, its gradients and the generators are afterwards as they were.
+    Some steps are run on the model's device and recorded, the first without checkpoints; the model, its
+    gradients and the generators are restored.
 
     Args:
         model, sample_inputs, budget, loss, optimizer, reserve, costs: as for :func:`fit`; percentages refer
@@ -84,12 +84,12 @@ def checkpoint_policy(
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once", their results saved,
             or "recompute" with their block.
         time_limit: seconds of the search.
-        compare: plan for our own executor too, for `report.full`; that takes as long as :func:`fit` does.
+        compare: also plan for our own executor, for `report.full`; that takes as long as :func:`fit`.
 
     Raises:
-        InfeasibleError: it is proved that nothing fits.
-        NoPlanError: nothing was found within the budget, nothing is proved; `smallest_known` does fit.
-        UnsupportedModelError: a block makes other ops when it runs again.
+        InfeasibleError: it is proved that no choice fits.
+        NoPlanError: none was found within the budget, nothing is proved; `smallest_known` does fit.
+        UnsupportedModelError: a block runs other ops when it is recomputed.
         UsageError: blocks that do not exist, or none.
     """
     check_step(model, sample_inputs, loss)
@@ -121,7 +121,7 @@ def checkpoint_policy(
 
 @dataclass(frozen=True)
 class _Trial:
-    """Runs a step as PyTorch would, and says what it took."""
+    """Runs a step as PyTorch would, and measures it."""
 
     model: torch.nn.Module
     sample_inputs: Any
@@ -139,7 +139,7 @@ class _Trial:
         return build_step(recorded, self.costs, type(self.model).__name__)
 
     def outcome(self, regions: Regions) -> tuple[Outcome, int]:
-        """What the step leaves behind when nobody looks at its ops, and its peak."""
+        """The results of the step without recording its ops, and its peak."""
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         with self._undone(regions) as inputs, regions_around(self.model, regions):
             losses: list[torch.Tensor] = []
@@ -149,9 +149,9 @@ class _Trial:
 
     @contextmanager
     def _undone(self, regions: Regions) -> Iterator[Any]:
-        """A step with these inputs leaves the model, its gradients and the generators as they were.
+        """Undoes a step with these inputs: the model, its gradients and the generators.
 
-        Without checkpoints it has run before, so what is raised with them is theirs.
+        It ran before without checkpoints, so errors with them are due to them.
         """
         parameters = list(self.model.parameters())
         gradients = [parameter.grad for parameter in parameters]
@@ -183,9 +183,9 @@ class _Trial:
         return loss.detach()
 
     def prove(self, regions: Regions, expected: Outcome) -> int:
-        """The peak of a step with these regions. Raises UnsupportedModelError where it leaves something else
-        behind than one without; not for what no two steps without leave alike (kernels that are not
-        deterministic).
+        """The peak of a step with these regions. Raises UnsupportedModelError if its results differ from a
+        step without them, except for results that differ between two steps without them (nondeterministic
+        kernels).
         """
         plain: Regions = dict.fromkeys(regions)
         found, peak = self.outcome(regions)
@@ -223,8 +223,8 @@ class _Found:
 
 @dataclass
 class _Search:
-    """beside: bytes that are reserved. eager: the step without checkpoints; expected: what it leaves behind;
-    unseen: bytes of it that belong to no op; rules: by block; known: all steps that were tried.
+    """beside: reserved bytes. eager: the step without checkpoints; expected: its results; unseen: its bytes
+    that belong to no op; rules: by block; known: all steps tried.
     """
 
     trial: _Trial
@@ -243,13 +243,13 @@ class _Search:
         self.eager = self.trial.run(plain)
         self.known.append(_Found(plain, self.eager))
         self.expected, peak = self.trial.outcome(plain)
-        # States of generators, for instance, that checkpoints of the model's own keep.
+        # For instance generator states that the model's own checkpoints keep.
         self.unseen = max(0, peak - self.eager.peak - _UNSEEN)
         self.beside += self.unseen
         self.rules = rules_of(self.eager.recorded, self.eager.random, self.routing)
 
     def run(self, budget: int) -> _Found:
-        """The fastest that was found. Raises NoPlanError."""
+        """The fastest choice found. Raises NoPlanError."""
         budget -= _UNSEEN
         if self.eager.peak > budget:
             self._search(budget)
@@ -262,8 +262,8 @@ class _Search:
         self._raise_no_plan(budget + _UNSEEN)
 
     def _search(self, budget: int) -> None:
-        """From all blocks checkpointed; then with the last ones, whose recomputation follows at once, left as
-        they are, which lowers what the backward needs there.
+        """Starts with all blocks checkpointed; then without the last ones, whose recomputation would follow
+        at once, which lowers the memory of the backward there.
         """
         end = time.monotonic() + self.seconds
         called = [call.name for call in self.eager.recorded.calls]
@@ -277,7 +277,7 @@ class _Search:
                 return
 
     def _from(self, skipped: set[str], budget: int, end: float) -> int | None:
-        """The least duration within the budget with these blocks left as they are."""
+        """The least duration within the budget with these blocks not checkpointed."""
         regions = {
             name: None if name in skipped or rules.reason else rules.region(set())
             for name, rules in self.rules.items()
@@ -305,9 +305,9 @@ class _Search:
         return found
 
     def _raise_no_plan(self, budget: int) -> NoReturn:
-        """In bytes of the whole step, what is reserved included."""
+        """Raises the error, in bytes of the whole step, reserve included."""
         least = min(found.step.peak for found in self.known) + _UNSEEN + self.beside
-        # What is there when the backward ends is there whatever is saved.
+        # Memory at the end of the backward does not depend on the saved results.
         floor = self.eager.memory[-1] + self.beside
         asked = exact_bytes(budget + self.beside)
         numbers = f"the least that was found is {exact_bytes(least)}, nothing goes below {exact_bytes(floor)}"
@@ -349,7 +349,7 @@ def _full_plan(
     budget: int,
     options: Mapping[str, Any],
 ) -> FullPlan:
-    """What our own executor would do within the same budget."""
+    """The plan of our own executor within the same budget."""
     captured = captured_step(model, sample_inputs, loss, {**options, "accumulate": False})
     taken = captured.settled().size("reserve")
     result = remat.plan(captured.graph, max(1, budget - taken), gap="0.1%")

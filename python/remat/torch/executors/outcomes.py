@@ -1,4 +1,4 @@
-"""What a step leaves behind, of which checkpoints must not change a bit."""
+"""The results of a step, which checkpoints must not change by a bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from ..base.generators import generator_states
 from ..base.storages import bytes_of, has_data
 
-# By name, what it is: of tensors a digest of their bytes.
+# Results by name; for tensors, a digest of their bytes.
 Outcome = dict[str, Any]
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -56,5 +56,5 @@ def _digest(tensor: torch.Tensor | None) -> Any:
 
 
 def differing(expected: Outcome, found: Outcome) -> list[str]:
-    """Names of what is not the same in both."""
+    """Names of the results that differ."""
     return [name for name in {**expected, **found} if expected.get(name) != found.get(name)]

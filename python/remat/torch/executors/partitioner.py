@@ -1,4 +1,5 @@
-"""What PyTorch's own partitioner saves for the backward: a budget in bytes, random ops that run once."""
+"""A solver for PyTorch's own partitioner: saved tensors within a budget in bytes, random ops that run
+once."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from ..base.step import Op, StepGraph
 from ..base.units import exact_bytes
 from ..plan.options import Options
 
-# The share that PyTorch is told: at 1 it asks no solver, at 0 it recomputes everything.
+# The budget share passed to PyTorch: at 1 it calls no solver, at 0 it recomputes everything.
 _SHARE = 1e-9
 _ROUNDS = 8
 _CHOICE_S = 2.0
 
 
 def memory_budget_solver(budget: int | str, *, costs: str = "measured") -> MemoryBudgetSolver:
-    """For `torch._functorch.config.activation_memory_budget_solver`: what is saved for the backward of a
-    compiled graph is within a budget in bytes, and ops that draw random numbers run once.
+    """A solver for `torch._functorch.config.activation_memory_budget_solver`: the tensors saved for the
+    backward of a compiled graph are within a budget in bytes, and random ops run once.
 
     ``with memory_budget_solver("200MB").config(): compiled(batch)`` compiles with it, for any backend that
     uses PyTorch's partitioner (Inductor).
@@ -38,14 +39,14 @@ def memory_budget_solver(budget: int | str, *, costs: str = "measured") -> Memor
         budget: bytes that one graph saves for its backward, parameters and inputs not counted.
         costs: of ops, as for :func:`fit`: "measured" or the path of a file.
 
-    The solver raises NoPlanError where nothing is found within the budget, which PyTorch hands on as the
-    error of its backend.
+    The solver raises NoPlanError if it finds nothing within the budget; PyTorch re-raises it as an error of
+    its backend.
     """
     return MemoryBudgetSolver(remat.parse_bytes(budget), costs)
 
 
 class MemoryBudgetSolver(CustomKnapsackSolver):  # type: ignore[misc]
-    """What :func:`memory_budget_solver` returns.
+    """Returned by :func:`memory_budget_solver`.
 
     Attributes:
         saved: bytes that each graph compiled with it saves, by the partitioner's own minimum cut.
@@ -103,7 +104,7 @@ class MemoryBudgetSolver(CustomKnapsackSolver):  # type: ignore[misc]
 
 
 def _runs_once(node: fx.Node) -> bool:
-    """Another run draws other numbers, or may decide otherwise."""
+    """True if a second run draws other numbers, or may decide otherwise."""
     made_by = node.all_input_nodes[0] if node.target is operator.getitem else node
     return made_by.op == "call_function" and (is_random(made_by) or decides(made_by.target))
 
@@ -115,7 +116,7 @@ def _pin_what_runs_once(graph: fx.Graph) -> None:
 
 
 def _chosen(nodes: Sequence[fx.Node], durations: Sequence[int], capacity: int) -> set[int]:
-    """Which nodes are saved: random ones, and of the others what is worth most time."""
+    """The nodes to save: random ones, and those of the others that save most time."""
     pinned = {i for i, node in enumerate(nodes) if _runs_once(node)}
     room = capacity - sum(size_of_node(nodes[i]) for i in pinned)
     others = [i for i in range(len(nodes)) if i not in pinned]

@@ -1,4 +1,4 @@
-"""What came of planning for `torch.utils.checkpoint`: policies to apply, to export, and what they cost."""
+"""Results of planning for `torch.utils.checkpoint`: policies to apply or export, and their cost."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .regions import Around, Region
 
 @dataclass(frozen=True)
 class FullPlan:
-    """The plan of our own executor within the same budget: peak in bytes and overhead, None where there is
-    none (`status` says what is proved); keep_all_peak: its step without recomputation.
+    """The plan of our own executor within the same budget: peak in bytes and overhead, None without a plan
+    (`status` says what is proved); keep_all_peak: of its step without recomputation.
     """
 
     peak: int | None
@@ -33,18 +33,18 @@ class FullPlan:
 
 @dataclass(frozen=True)
 class ExecutorReport:
-    """What checkpoints come to. Amounts are bytes.
+    """The cost of checkpoints. Amounts are bytes.
 
     Attributes:
-        budget: what was asked for.
+        budget: as requested.
         eager_peak: of the step without checkpoints.
         predicted_peak: of the step with them, by the reference simulator.
         overhead: extra time of all ops, as a fraction of the step without checkpoints.
-        reserve: of the budget, for what is not part of the step.
-        left_alone: by block that must not run again, why.
+        reserve: part of the budget for other uses.
+        left_alone: by block that must not be recomputed, the reason.
         step: the step that was simulated, each recomputation an op of its own.
         tried: steps that were run to find it.
-        full: what our own executor would do within the same budget; None if that was not asked for.
+        full: the plan of our own executor within the same budget; None if not requested.
     """
 
     budget: int
@@ -78,7 +78,7 @@ def _row(name: str, peak: int, overhead: float) -> str:
 
 
 class CheckpointPolicies:
-    """By block of a model, what it saves under `torch.utils.checkpoint`.
+    """The results that each block of a model saves under `torch.utils.checkpoint`.
 
     Attributes:
         regions: by name of a block, its :class:`Region`; None where it is not checkpointed.
@@ -97,8 +97,8 @@ class CheckpointPolicies:
         return f"<CheckpointPolicies: {wrapped} of {len(self.regions)} blocks>\n{self.report}"
 
     def context_fn(self, name: str) -> Callable[[], tuple[Any, Any]] | None:
-        """For `context_fn=` of `torch.utils.checkpoint.checkpoint` around that block; None where it is not
-        to be checkpointed. Raises UsageError for a name that is no block.
+        """The argument `context_fn=` of `torch.utils.checkpoint.checkpoint` around that block; None if it is
+        not checkpointed. Raises UsageError for a name that is no block.
         """
         if name not in self.regions:
             raise remat.UsageError(f"context_fn: no block is named {name!r}")
@@ -109,8 +109,8 @@ class CheckpointPolicies:
         """Put the checkpoints around the blocks of a model, by default the one that was planned for, in
         place.
 
-        It stays of its class, with its parameters and `state_dict`. Returns it. Raises UsageError where they
-        are around already.
+        Class, parameters and `state_dict` stay the same. Returns the model. Raises UsageError if checkpoints
+        are applied already.
         """
         model = self._model if model is None else model
         blocks = [
@@ -124,8 +124,8 @@ class CheckpointPolicies:
         return model
 
     def remove(self, model: torch.nn.Module | None = None) -> None:
-        """Take away what `apply` did, from all models that it was given, or from this one, which may be a
-        copy of one of them. Raises UsageError where something else was put around a block since.
+        """Undo `apply` for all its models, or for this one, which may be a copy of one of them. Raises
+        UsageError if a block was wrapped by something else since.
         """
         models = list(self._applied) if model is None else [model]
         names = [name for name, region in self.regions.items() if region is not None]
@@ -140,7 +140,7 @@ class CheckpointPolicies:
         self._applied.difference_update(models)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `export` writes: blocks that are checkpointed, and by name of an op the saved calls."""
+        """The contents of `export`: checkpointed blocks, and the saved calls by name of an op."""
         blocks = {
             name: {
                 "save": {op: list(calls) for op, calls in region.save.items()},
@@ -153,8 +153,8 @@ class CheckpointPolicies:
         return {"format": "remat.checkpoint", "version": 1, "blocks": blocks}
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the policies as JSON, which ten lines without Remat apply (docs/executors.md). Raises
-        RematError.
+        """Write the policies as JSON, which ten lines of code without Remat can apply (docs/executors.md).
+        Raises RematError.
         """
         try:
             write_atomically(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")

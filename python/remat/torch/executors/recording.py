@@ -1,8 +1,8 @@
-"""A real step, op by op: what each reads and makes, and when each storage is let go of.
+"""Records a real step op by op: inputs and outputs of each op, and the release of each storage.
 
-Plans for our own executor come from AOTAutograd's trace, which knows no lives but those of its readers. A
-step that PyTorch itself runs keeps more: what Python's variables hold, what autograd saves, the arguments of
-every region until its backward is through. So the step runs once, and storages are watched.
+Plans for our own executor come from AOTAutograd's trace, in which values live until their last reader. A step
+run by PyTorch itself keeps more: values in Python's variables, autograd's saved tensors, and the arguments of
+every region until its backward is done. So the step runs once, and storages are watched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .regions import Around, Region
 
 @dataclass(frozen=True)
 class TensorLike:
-    """What is to know of a tensor when it is gone."""
+    """Properties of a tensor that may have been freed."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -41,8 +41,8 @@ class TensorLike:
 class RecordedOp:
     """func: what ran, on args and kwargs with tensors replaced by TensorLike; result: likewise.
 
-    made: numbers of the storages that are new; reads: of the others that it was given.
-    written: of those that it wrote to, by its schema. by: the autograd node that ran it, by its number.
+    made: numbers of new storages; reads: of its other arguments; written: of those that it wrote to, by its
+    schema. by: number of the autograd node that ran it.
     """
 
     func: Any
@@ -81,15 +81,15 @@ class RegionCall:
 
     @property
     def is_repeated(self) -> bool:
-        """Are the ops that ran again, in order, those that ran first and were not saved?"""
+        """True if the recomputed ops are, in order, the first run's ops that were not saved."""
         first = [(name, number) for name, number, _ in self.ops if not self.saves(name, number)]
         return list(self.again) == first[: len(self.again)]
 
 
 @dataclass
 class Recorded:
-    """ops, in order. last: by storage, the last op while it was there; None to the end. bytes, device: by
-    storage. resident: those that were there before, with their names; buffers: those of them.
+    """ops, in order. last: by storage, the last op before its release; None: never released. bytes, device:
+    by storage. resident: existing storages with their names; buffers: those of buffers.
     """
 
     ops: list[RecordedOp] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _Recorder(TorchDispatchMode):
             number = len(self._number)
             self._number[ref.cdata] = number
             self._alive[number] = ref
-            self._refs.append(ref)  # while it is referred to, its address names no other storage
+            self._refs.append(ref)  # while it is referenced, its address is not reused
             self.recorded.bytes[number] = storage.nbytes()
             self.recorded.device[number] = tensor.device
         return number
@@ -164,7 +164,7 @@ class _Recorder(TorchDispatchMode):
         return item
 
     def look(self) -> None:
-        """Which storages are gone: their last op was the one before."""
+        """Finds the storages released since the op before."""
         gone = [number for number, ref in self._alive.items() if ref.expired()]
         for number in gone:
             del self._alive[number]
@@ -221,7 +221,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
-    """The arguments of an op with what its schema says of each."""
+    """The arguments of an op with their schemas."""
     if not isinstance(func, OpOverload):
         return
     described = schema(func).arguments
@@ -234,9 +234,9 @@ def _arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
 def regions_around(
     model: torch.nn.Module, regions: Mapping[str, Region | None], recorder: _Recorder | None = None
 ) -> Iterator[None]:
-    """The blocks with their regions while the step runs.
+    """Wraps the blocks into their regions while the step runs.
 
-    recorder: looks at all of them; those without a region run as they are, and their ops are counted too.
+    recorder: records all of them; blocks without a region run unchanged, and their ops are counted too.
     """
     before: list[tuple[torch.nn.Module, Any]] = []
     try:

@@ -1,4 +1,4 @@
-"""The regions of a model that `torch.utils.checkpoint` recomputes whole, and what each of them saves."""
+"""The regions of a model that `torch.utils.checkpoint` recomputes, and the results that each saves."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ import remat
 
 from ..base.private import unseen_by_hooks
 
-# By name of an op, which of its calls in a region are meant: the first is 0.
+# By name of an op, indices of its calls in a region, from 0.
 Calls = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Region:
-    """What one block does between its call and its backward.
+    """The policy of one block.
 
     Attributes:
-        save: the calls whose results are kept; all others run again.
-        preserve_rng_state: ops that draw random numbers run again, from the state that they began with.
-        mutation: a saved result may be changed in place afterwards, by an op that changes nothing when it
-            runs again.
+        save: the calls whose results are saved; all others are recomputed.
+        preserve_rng_state: random ops are recomputed, from the generator state of their first run.
+        mutation: a saved result may later be changed in place by an op whose recomputation changes nothing.
     """
 
     save: Calls = field(default_factory=dict)
     preserve_rng_state: bool = False
     mutation: bool = False
-    # Asked here, since Dynamo cannot trace the question.
+    # Evaluated here, since Dynamo cannot trace it.
     _unseen: Mapping[str, bool] = field(default_factory=unseen_by_hooks, compare=False, repr=False)
 
     def context_fn(self) -> Callable[[], tuple[Any, Any]]:
-        """For `torch.utils.checkpoint.checkpoint`: a function, which is all that Dynamo takes."""
+        """For `torch.utils.checkpoint.checkpoint`: a plain function, as Dynamo requires."""
         save, mutation = self.save, self.mutation
 
         def contexts() -> tuple[Any, Any]:
             calls: Counter[tuple[str, bool]] = Counter()
 
             def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-                # Some releases of PyTorch ask in the recomputation too.
+                # Some releases of PyTorch also call it in the recomputation.
                 key = str(op), ctx.is_recompute
                 number = calls[key]
                 calls[key] += 1
@@ -56,7 +55,7 @@ class Region:
 
     def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The function with this region around it."""
-        # Without anything to save PyTorch need not look at each op.
+        # Without saved results, PyTorch need not intercept each op.
         contexts = {"context_fn": self.context_fn()} if self.save else {}
         preserve, unseen = self.preserve_rng_state, self._unseen
 
@@ -66,7 +65,7 @@ class Region:
                 *args,
                 use_reentrant=False,
                 preserve_rng_state=preserve,
-                # What is saved stays on the device: so it was planned.
+                # Saved results stay on the device, as planned.
                 **unseen,
                 **contexts,
                 **kwargs,
@@ -78,18 +77,17 @@ class Region:
 class Around:
     """The `forward` of a block with a region around it, an attribute of the block.
 
-    It finds the block's own `forward` when it is called, so that a copy of the block, which has a copy of
-    this, runs the copy.
+    It looks up the block's own `forward` at each call, so that a copy of the block runs the copy's.
     """
 
     def __init__(self, block: torch.nn.Module, region: Region) -> None:
         self.block, self.region = block, region
-        # As a wrapper of a library may have left it; None: that of the class.
+        # The instance's `forward`, if a library replaced it; None: that of the class.
         self.replaced = block.__dict__.get("forward")
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """Its signature and name are those of `forward`, which libraries look at."""
+        """Gives it the signature and name of `forward`, which libraries inspect."""
         if self.replaced is not None:
             return cast("Callable[..., Any]", self.replaced)
         return cast("Callable[..., Any]", type(self.block).forward.__get__(self.block))
@@ -100,7 +98,7 @@ class Around:
         raise AttributeError(name)
 
     def leave(self) -> None:
-        """The block's `forward` is again what it was."""
+        """Restores the block's `forward`."""
         if self.replaced is None:
             del self.block.__dict__["forward"]
         else:
@@ -113,9 +111,9 @@ class Around:
 def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:
     """Names of the modules that are regions.
 
-    asked: those, or None: the children of every list (`nn.ModuleList`, `nn.Sequential`) that is in no other
-    region, where they have modules of their own.
-    Raises UsageError for names that the model does not have, for regions in regions, and where there is none.
+    asked: these names, or None: the children, with submodules, of every list (`nn.ModuleList`,
+    `nn.Sequential`) that is in no other region. Raises UsageError for unknown names, for nested regions, and
+    if there is no region.
     """
     modules = dict(model.named_modules())
     asked = [asked] if isinstance(asked, str) else asked

@@ -1,10 +1,9 @@
-"""What a region may save, what it must, and which set of saved results is the fastest within a budget.
+"""Results that a region may or must save, and the fastest set of saved results within a budget.
 
-A region runs again as a whole, up to the last result that its backward reads. So what a saved result gains is
-the time of its own op and no other, and what it takes is memory from where the first run would let go of it
-to where the recomputation would make it again: gains and bytes of all candidates add up. The best set is then
-a knapsack over time, which the core solves; what comes of it is recorded and simulated again, so nothing
-rests on the sums.
+A whole region is recomputed, up to the last result that its backward reads. So a saved result gains the time
+of its own op only, and takes memory from its release in the first run to its recomputation: gains and bytes
+of all candidates add up. The best set is then a knapsack over time, which the core solves; its result is
+recorded and simulated again, so nothing relies on the sums.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .steps import ExecutorStep
 from .tolls import checkpoint_toll, selective_toll
 
 _aten: Any = torch.ops.aten
-# Running them again on what they made changes nothing.
+# Applying these again to their own result changes nothing.
 _IDEMPOTENT = {_aten.relu_.default, _aten.clamp_.default, _aten.clamp_min_.default, _aten.hardtanh_.default}
 _Key = tuple[str, int]  # name of an op, and which of its calls
 _SELECTIVE: _Key = ("", 0)
@@ -35,12 +34,12 @@ _SELECTIVE: _Key = ("", 0)
 
 @dataclass
 class Rules:
-    """What holds for a region, whatever is saved beside.
+    """The rules of a region, independent of the choice.
 
-    must: calls that run once. never: calls whose results cannot be saved. mutation: see `Region`.
-    random: calls that draw numbers, in order. reason: why it must not run again at all, "" where it may.
-    written: by call whose result others then write to, before anything reads it, those others: saved together
-    they are worth their last result (dropout on the CPU draws its mask so).
+    must: calls that run once. never: calls whose results cannot be saved. mutation: see `Region`. random:
+    random calls, in order. reason: why it must not be recomputed at all, or "". written: by call whose result
+    other calls write to before it is read, these calls: they are saved together, for their last result
+    (dropout on the CPU draws its mask so).
     """
 
     must: set[_Key] = field(default_factory=set)
@@ -51,7 +50,7 @@ class Rules:
     reason: str = ""
 
     def refuse(self, reason: str) -> None:
-        """It must not run again; the first reason is said."""
+        """Forbids its recomputation; the first reason is kept."""
         self.reason = self.reason or reason
 
     def calls_of(self, key: _Key) -> tuple[_Key, ...]:
@@ -71,7 +70,7 @@ class Rules:
 def rules_of(recorded: Recorded, random: Sequence[bool], routing: str) -> dict[str, Rules]:
     """By block, from a recording; of all calls of it.
 
-    routing: "once" where ops that decide what runs must not run again.
+    routing: "once" if ops that decide what runs must not be recomputed.
     """
     once = deciding(recorded) if routing == "once" else set()
     found: dict[str, Rules] = {}
@@ -95,7 +94,7 @@ def rules_of(recorded: Recorded, random: Sequence[bool], routing: str) -> dict[s
 
 
 def deciding(recorded: Recorded) -> set[int]:
-    """The ops that decide where, which or how many: see `trace.routing`, of which this is the like."""
+    """The ops that decide where, which or how many, as in `trace.routing`."""
     inexact: set[int] = set()
     by_number: dict[int, int] = {}
     found = set()
@@ -139,7 +138,7 @@ def _add_rules(
             rules.refuse(f"{name} changes a tensor in place that comes from outside")
         if outside or position in once or _updates_statistics(op) or not _is_plain(op.func):
             rules.must.add(key)
-            # The version of what is written rises after the result was saved.
+            # The version of the written tensor rises after the result was saved.
             rules.mutation |= bool(outside)
         if not op.made or op.written:
             rules.never.add(key)
@@ -159,7 +158,8 @@ def _add_rules(
 def _add_changes(
     rules: Rules, recorded: Recorded, call: RegionCall, writes: Mapping[int, Sequence[int]]
 ) -> None:
-    """What changes between a block's first run and its next one: what it reads must not, nor what it saved.
+    """Finds changes between a block's first run and its recomputation: its inputs and saved results must not
+    change.
 
     writes: by storage, the forward ops that write to it.
     """
@@ -180,12 +180,12 @@ def _add_changes(
 
 
 def _is_plain(func: Any) -> bool:
-    """Of PyTorch's own, and without effects that others see."""
+    """True for ops of PyTorch without side effects."""
     return isinstance(func, OpOverload) and func.namespace in (*BUILTIN_NAMESPACES, "prim")
 
 
 def _updates_statistics(op: RecordedOp) -> bool:
-    """A batch norm that trains."""
+    """True for a batch norm in training."""
     if not isinstance(op.func, OpOverload) or "batch_norm" not in op.func.name() or op.backward:
         return False
     given = dict(zip((a.name for a in schema(op.func).arguments), op.args, strict=False)) | op.kwargs
@@ -195,8 +195,8 @@ def _updates_statistics(op: RecordedOp) -> bool:
 
 @dataclass
 class Candidate:
-    """A result to save, or (key None) a block to leave out of checkpointing, or (_SELECTIVE) what saving
-    anything in a block costs. gain: ns; lives: (first step, step after the last, bytes).
+    """A result to save, or (key None) a block to leave out of checkpointing, or (_SELECTIVE) the overhead of
+    saving anything in a block. gain: ns; lives: (first step, end, bytes).
     """
 
     block: str
@@ -206,7 +206,7 @@ class Candidate:
 
 
 def candidates(step: ExecutorStep, rules: Mapping[str, Rules], eager: ExecutorStep) -> list[Candidate]:
-    """Of a step in which all regions run again. eager: the same without checkpoints."""
+    """The candidates of a step with all regions recomputed. eager: the same step without checkpoints."""
     found: dict[tuple[str, _Key | None], Candidate] = {}
     until = _Backward(step, eager)
     for call, plain in zip(step.recorded.calls, eager.recorded.calls, strict=True):
@@ -220,8 +220,8 @@ def candidates(step: ExecutorStep, rules: Mapping[str, Rules], eager: ExecutorSt
 
 
 class _Backward:
-    """The ops of two recordings' backwards beside each other. Autograd lets go of what it saved itself when
-    the whole function is through, of what a checkpoint hands it already at the last reader.
+    """Matches the backward ops of two recordings. Autograd releases its own saved tensors at the end of the
+    whole function, but those from a checkpoint already at the last reader.
     """
 
     def __init__(self, step: ExecutorStep, eager: ExecutorStep) -> None:
@@ -231,9 +231,7 @@ class _Backward:
         self.alike = [ours[i].func for i in self.ours] == [theirs[i].func for i in self.theirs]
 
     def gone(self, storage: int) -> int:
-        """The first step of ours at which a storage of the other recording would not be there any more; 0
-        where that is not to be told.
-        """
+        """Our first step at which a storage of the other recording would be released; 0 if unknown."""
         last = self.eager.recorded.last[storage]
         if last is None:
             return self.step.graph.num_ops
@@ -242,7 +240,7 @@ class _Backward:
 
 
 def _backward_ops(recorded: Recorded) -> list[int]:
-    """Without those that regions run again, and without views."""
+    """The backward ops, without recomputations and views."""
     again = {i for call in recorded.calls for i in range(call.again_begin, call.again_end)}
     return [i for i, op in enumerate(recorded.ops) if op.backward and i not in again and not op.is_view]
 
@@ -300,9 +298,9 @@ def choose(
     seconds: float,
     skipped: set[str],
 ) -> Choice:
-    """The set of saved results that leaves the least to recompute while the step stays within the budget.
+    """The set of saved results with the least recomputation within the budget.
 
-    step: with all regions but the skipped ones running again; eager: without checkpoints.
+    step: with all regions except the skipped ones recomputed; eager: without checkpoints.
     """
     items = candidates(step, rules, eager)
     index = {(each.block, each.key): i for i, each in enumerate(items)}
@@ -337,8 +335,8 @@ def choose(
 
 
 def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None], int]) -> list[int] | None:
-    """The candidate that has to be saved beside: numbers that are not drawn again would shift those of all
-    ops that draw after it. None where that cannot be saved.
+    """Candidates that must be saved as well: numbers not drawn again would shift those of all later random
+    ops. None if one cannot be saved.
     """
     if each.key is None:
         return []

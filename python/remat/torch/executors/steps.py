@@ -1,4 +1,4 @@
-"""A recorded step as a Remat graph: what the reference simulator confirms is what PyTorch will do."""
+"""Converts a recorded step to a Remat graph, whose simulated memory is PyTorch's."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ADD: Any = torch.ops.aten.add.Tensor
 class ExecutorStep:
     """graph: each op of the recorded step once, recomputations too, in order.
 
-    at: by recorded op, its step in the graph; that of the op before it where it only shows other memory.
-    durations, random: by recorded op. memory: of each step. duration: of the step, with what PyTorch's own
-    code takes for checkpoints. All in ns and bytes.
+    at: by recorded op, its step in the graph; for views, that of the op before.
+    durations, random: by recorded op. memory: of each step. duration: of the step, with PyTorch's overhead
+    for checkpoints. All in ns and bytes.
     """
 
     recorded: Recorded
@@ -49,7 +49,7 @@ class ExecutorStep:
         return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])
 
     def gone(self, storage: int) -> int:
-        """The first step at which the storage is not there any more."""
+        """The first step after the release of the storage."""
         last = self.recorded.last.get(storage)
         return self.graph.num_ops if last is None else self.at[last] + 1
 
@@ -152,9 +152,10 @@ class _Building:
             self.last_use[storage] = index
 
     def _adds_in_place(self, op: RecordedOp, position: int) -> bool:
-        """Autograd's engine sums gradients in place where nothing else has the first; a watched one does not.
+        """True if autograd's engine sums gradients in place, which it does if nothing else holds the first; a
+        watched engine does not.
 
-        The first is then gone at once, and comes from another node: what a node's own code sums is its own.
+        The first is then freed at once, and comes from another node; sums in a node's own code do not count.
         """
         if not op.backward or op.func is not _ADD or op.kwargs or len(op.made) != 1:
             return False
@@ -179,7 +180,7 @@ class _Building:
         self._add("remat.release", [self.value[storage]], None)
 
     def _last_real(self, storage: int) -> bool:
-        """Is the last op that has the storage the last one but for releases?"""
+        """True if only releases follow the last op that uses the storage."""
         return all(op.kind == "remat.release" for op in self.step.ops[self.last_use[storage] + 1 :])
 
 
@@ -206,8 +207,8 @@ def _op(
 
 
 class _GeneratorStates:
-    """The states that checkpoints hold: by op before which they are taken, after which they are gone; those
-    that are there to the end.
+    """The generator states that checkpoints hold: the op before which each is saved, the op after which it is
+    released, and those held to the end.
     """
 
     def __init__(self, recorded: Recorded) -> None:
@@ -229,7 +230,7 @@ class _GeneratorStates:
 
 
 class _Nodes:
-    """fx nodes for what measures ops; equal tensors of one op that are not the same are different nodes."""
+    """fx nodes for measuring ops; equal but distinct tensors of one op are different nodes."""
 
     def __init__(self) -> None:
         self.graph = fx.Graph()

@@ -1,5 +1,5 @@
-"""What PyTorch's own Python code takes of a checkpointed block beside its ops: much where ops are small. On
-an accelerator it runs beside the ops, and counts as nothing.
+"""Overhead of PyTorch's Python code for checkpointed blocks, large if ops are small. On an accelerator it
+overlaps with the ops, and counts as 0.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _RUNS = 5
 
 @dataclass(frozen=True)
 class Toll:
-    """In ns for each op of a block. checkpoint: for packing, unpacking and ending the recomputation;
-    selective: on top where there is something to save: each op then goes through a mode written in Python.
+    """Overhead in ns for each op of a block. checkpoint: for packing, unpacking and ending the recomputation;
+    selective: in addition if results are saved, since each op then goes through a dispatch mode in Python.
     """
 
     checkpoint: int
@@ -32,7 +32,7 @@ class Toll:
 
 @cache
 def measured_toll() -> Toll:
-    """Of this machine, once for each process; the least of several runs."""
+    """The overhead on this machine, measured once per process; the least of several runs."""
     with one_at_a_time(), torch.enable_grad():
         x = torch.zeros(1, requires_grad=True)
         plain = _least(lambda: _chain(x).backward()) + _least(lambda: _chain(x))
@@ -58,17 +58,17 @@ def _least(run: Callable[[], Any]) -> int:
 
 
 def checkpoint_toll(call: RegionCall) -> int:
-    """Of checkpointing the block, with nothing to save."""
+    """Overhead of checkpointing the block without saved results."""
     return measured_toll().checkpoint * len(call.ops) if call.on_cpu else 0
 
 
 def selective_toll(call: RegionCall) -> int:
-    """Of saving anything in it."""
+    """Overhead of saving anything in the block."""
     return measured_toll().selective * len(call.ops) if call.on_cpu else 0
 
 
 def toll_of(call: RegionCall) -> int:
-    """Of the call as it was recorded, ns."""
+    """Overhead of the recorded call, in ns."""
     if call.region is None:
         return 0
     return checkpoint_toll(call) + (selective_toll(call) if call.region.save else 0)

@@ -1,1 +1,1 @@
-"""Which plan a step gets: options, budget, stored plans, reports."""
+"""Planning of captured steps: options, budgets, stored plans, reports."""

@@ -1,4 +1,5 @@
-"""What to plan for where an executor needs other memory than planned, so that it keeps a budget."""
+"""Adjusts the planned bytes for executors that need other memory than planned, so that they are within a
+budget."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from ..base.units import exact_bytes, format_bytes
 
 T = TypeVar("T")
 
-# As near to the budget as is worth another try, as a share of it.
+# Unused share of the budget that is not worth another try.
 _NEAR = 0.01
 
 
 @dataclass(frozen=True)
 class Aimed(Generic[T]):
-    """What planning for some budget came to. peak: bytes that the executor needs for it."""
+    """The result of planning for some budget. peak: bytes that the executor needs."""
 
     made: T
     peak: int
@@ -26,12 +27,12 @@ class Aimed(Generic[T]):
 
 
 def aim(make: Callable[[int], Aimed[T]], budget: int, floor: int, tries: int = 4) -> Aimed[T]:
-    """The plan of least overhead, of a few, whose peak is within the budget. What is planned for goes up or
-    down by what the peak was off, and halfway between what is known where that would leave it.
+    """The plan of least overhead, of a few, whose peak is within the budget. The target changes by the peak's
+    error, or bisects if that would leave the known range.
 
-    make: the plan for so many bytes; may raise NoPlanError. floor: bytes that any executor needs.
-    Raises NoPlanError where no try is within the budget; an InfeasibleError that `make` raises only where
-    the budget is below the floor, as plans of another executor prove nothing about this one.
+    make: the plan for a number of bytes; may raise NoPlanError. floor: bytes that any executor needs. Raises
+    NoPlanError if no try is within the budget, and InfeasibleError of `make` only if the budget is below the
+    floor, since proofs about our plans do not hold for this executor.
     """
     best: Aimed[T] | None = None
     refused: remat.NoPlanError | None = None
@@ -46,7 +47,7 @@ def aim(make: Callable[[int], Aimed[T]], budget: int, floor: int, tries: int = 4
                 raise
             if within or error.smallest_known <= asked or error.smallest_known == above:
                 break
-            # The least that can be planned for may still be within the budget as it runs.
+            # Even the least target may be within the budget when it runs.
             asked = error.smallest_known
             continue
         off = budget - found.peak

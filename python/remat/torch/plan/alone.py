@@ -1,4 +1,4 @@
-"""A plan for one graph that has the budget to itself."""
+"""A plan for one graph with the whole budget."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .options import Options
 from .problem import Found, Problem
 from .search import least_plan, search, seconds_for
 
-# Where a pool and what is beside it need more than the budget: the shares of that by which less is asked for.
+# If a pool and the memory beside it exceed the budget: shares of the excess by which the target is lowered.
 _LESS = (0.25, 0.5, 1.0)
-# Overhead that a larger pool is worth.
+# Extra overhead accepted for a larger pool.
 _WORTH = 0.01
 
 
 def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
-    """Raises InfeasibleError where the budget is proved impossible, NoPlanError where nothing was found."""
+    """Raises InfeasibleError if the budget is proved impossible, NoPlanError if no plan was found."""
     if problem.placeable is not None:
         return Found.of(_plan_in_arena(problem, progress))
     graph = problem.graph
@@ -34,8 +34,8 @@ def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
 
 
 def _plan_in_arena(problem: Problem, progress: ProgressLine | None) -> remat.PlanResult:
-    """A plan within the budget whose pool holds much. Live bytes may be fewer than the budget allows, so that
-    the pool can be larger, if that costs next to nothing.
+    """A plan within the budget with a large pool. Live bytes may be fewer than the budget allows, to enlarge
+    the pool, if that costs almost nothing.
     """
     target = min(problem.target, problem.graph.keep_all_peak)
     first = best = search(problem.graph, target, _share(problem.options, problem.graph, 2), progress)
@@ -70,7 +70,7 @@ def _share(options: Options, graph: remat.Graph, parts: int) -> Options:
 
 
 def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
-    """In bytes of the whole step, reserve included: the numbers of the result are those of the graph
+    """Raises the error, in bytes of the whole step, reserve included; the result has those of the graph
     alone.
     """
     floor = problem.proved(result.peak_lower_bound + problem.reserve)
@@ -78,7 +78,7 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
     below = f"none goes below {problem.amount(floor)}{reserved}; " if problem.held is None else ""
     numbers = f"{below}smallest budget known to work: {problem.amount(known)}"
-    # With a segment left for what was there before the step, it is proved only where the floor says so.
+    # With a segment reserved for existing memory, infeasibility is proved only by the floor.
     is_proved = floor > problem.budget or (problem.on_reserved is None and problem.held is None)
     if result.status == "infeasible" and is_proved:
         raise remat.InfeasibleError(
@@ -95,7 +95,7 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
 
 
 def _smallest_known(result: remat.PlanResult, problem: Problem) -> int:
-    """By counted work, so that another process names it too, and finds a plan there (`search`)."""
+    """By a work limit, so that other processes name the same budget and find a plan there (`search`)."""
     if problem.on_reserved is not None or problem.host is not None:
         known = int(result.smallest_known_budget()) + problem.beside
         return (

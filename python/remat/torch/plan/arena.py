@@ -1,9 +1,8 @@
-"""One allocation for the results of a plan: which lie in it, where, and what the step then needs.
+"""One allocation (pool) for the results of a plan: their offsets, and the memory of the step with it.
 
-What lies in the pool is there all the time, and what does not comes and goes beside it: the step needs the
-pool and the most that is beside it at one time. Their highest moments need not be the same. So where the
-budget is too small for both, some results are left out of the pool, best of all those that are not there
-when most is beside it.
+The pool exists all the time, and other results are allocated beside it: the step needs the pool plus the peak
+beside it. These peaks may be at different times. So if the budget is too small for both, some results are
+left out of the pool, preferably those not alive at the peak beside it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import remat
 
 from ..base.units import format_bytes
 
-# Of every offset: what PyTorch's allocator on the CPU aligns to, since kernels may choose by it.
+# Alignment of offsets, that of PyTorch's CPU allocator, since kernels may be chosen by it.
 ALIGNMENT = 64
-# Of layouts, first fit and a short search.
+# Work of layouts: first fit and a short search.
 _WORK = 2_000_000
-# Of finding lives, whose layout is not used.
+# Work of a layout that is only used to find live ranges.
 _LEAST_WORK = 1
 
 Bytes = npt.NDArray[np.int64]
@@ -32,8 +31,8 @@ Bytes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Placeable:
-    """forms: by op, what writes its results to given places. held: values that somebody may hold longer than
-    a plan says. random: ops that run in another way if they run again.
+    """forms: by op, the form that writes its results to given memory. held: values that the program may hold
+    longer than planned. random: ops that run differently when recomputed.
     """
 
     forms: Mapping[int, Any]
@@ -47,12 +46,11 @@ class Placeable:
 
 @dataclass(frozen=True)
 class Arena:
-    """Places of results in one pool. Sizes are bytes.
+    """The layout of results in one pool. Sizes are bytes.
 
-    places: by the step that makes it and its value, the offset of an instance.
-    pool: of the allocation; beside: the most that is outside it at one time, the graph's inputs included.
-    outside: instances that do not lie in it. written: bytes of those that do, over the whole plan.
-    memory: by step, pool and what is beside it.
+    places: offset of an instance, by its step and value. pool: size of the allocation; beside: peak outside
+    it, graph inputs included. outside: number of instances outside. written: bytes of all instances in it,
+    over the whole plan. memory: by step, pool plus memory beside it.
     """
 
     places: Mapping[tuple[int, int], int]
@@ -64,7 +62,7 @@ class Arena:
 
     @property
     def peak(self) -> int:
-        """What the step needs."""
+        """Memory of the step."""
         return self.pool + self.beside
 
     def __str__(self) -> str:
@@ -76,7 +74,7 @@ class Arena:
 
 @dataclass
 class _Block:
-    """An instance and what is written over it. members: as the step that makes each, and its value."""
+    """An instance and those written over it. members: step and value of each."""
 
     members: list[tuple[int, int]]
     first: int
@@ -86,7 +84,7 @@ class _Block:
 
 @dataclass
 class _Group:
-    """Blocks that lie in the pool together or not at all: the results of one step."""
+    """Blocks that are in the pool together or not at all: the results of one step."""
 
     blocks: list[_Block] = field(default_factory=list)
 
@@ -96,15 +94,15 @@ class _Group:
 
     @property
     def steps(self) -> int:
-        """For how many it lives."""
+        """Length of its live range in steps."""
         return max(block.end for block in self.blocks) - min(block.first for block in self.blocks)
 
     def at(self, step: int) -> int:
-        """Bytes there."""
+        """Its bytes at a step."""
         return sum(block.size for block in self.blocks if block.first <= step < block.end)
 
     def would_raise(self, profile: Bytes, top: int) -> bool:
-        """Above `top`, if it were added to it."""
+        """True if adding it would exceed `top`."""
         if len(self.blocks) == 1:
             block = self.blocks[0]
             return int(profile[block.first : block.end].max()) + block.size > top
@@ -114,10 +112,10 @@ class _Group:
 
 
 def arrange(graph: remat.Graph, plan: remat.Plan, placeable: Placeable, limit: int | None = None) -> Arena:
-    """Places for the results of a plan: of all that may have one, or as large a pool as `limit` bytes allow
-    for the step. A plan that is within them without a pool is within them with it.
+    """Lays out the results of a plan: all eligible ones, or as large a pool as `limit` bytes for the step
+    allow. A plan within the limit without a pool stays within it.
 
-    Results that are written over others are at their places.
+    Results written over others share their places.
     """
     steps = list(plan.steps)
     simulated = remat.simulate(graph, steps)
@@ -131,7 +129,7 @@ def arrange(graph: remat.Graph, plan: remat.Plan, placeable: Placeable, limit: i
     found = _laid_out(groups, beside, made)
     goal = limit
     while limit is not None and goal is not None and found.peak > limit and groups:
-        # What a layout needs above the live bytes is to be made good, too.
+        # Also compensates for what the layout needs above the live bytes.
         goal -= found.peak - limit if goal < limit else found.pool - int(inside.max())
         groups = _fill(groups, _shrink(groups, inside, beside, goal), inside, beside)
         found = _laid_out(groups, beside, made)
@@ -139,7 +137,7 @@ def arrange(graph: remat.Graph, plan: remat.Plan, placeable: Placeable, limit: i
 
 
 def instances(graph: remat.Graph, steps: Sequence[int]) -> list[tuple[int, int]]:
-    """All that a plan makes that has bytes: the step, and the value."""
+    """All non-empty instances of a plan: step and value."""
     outputs = [graph.op_outputs(op) for op in range(graph.num_ops)]
     sizes = graph.bytes
     return [(at, int(v)) for at, op in enumerate(steps) for v in outputs[op] if sizes[v] > 0]
@@ -148,14 +146,14 @@ def instances(graph: remat.Graph, steps: Sequence[int]) -> list[tuple[int, int]]
 def _groups(
     graph: remat.Graph, plan: remat.Plan, placeable: Placeable, overwrites: Sequence[tuple[int, int, int]]
 ) -> list[_Group]:
-    """Those that may lie in the pool."""
+    """The groups eligible for the pool."""
     steps = list(plan.steps)
     runs = Counter(steps)
     layout = remat.layout(graph, plan, time_limit=None, work_limit=_LEAST_WORK).layout
     assert layout is not None
     lives = {(b.first, b.value): (b.end, b.bytes) for b in layout.buffers if b.value is not None}
     over = {(at, output): value for at, value, output in overwrites}
-    newest: dict[int, tuple[int, _Block]] = {}  # by value: its block, and the step of the group of that
+    newest: dict[int, tuple[int, _Block]] = {}  # by value: its block, and the step of the block's group
     groups: dict[int, _Group] = {}
     barred: set[int] = set()
     for at, value in instances(graph, steps):
@@ -177,11 +175,11 @@ def _groups(
 
 
 def _shrink(groups: Sequence[_Group], inside: Bytes, beside: Bytes, goal: int) -> list[_Group]:
-    """The groups that stay where others leave the pool until it and what is beside it need `goal` bytes.
+    """The groups that stay when others leave the pool until it and the memory beside it need `goal` bytes.
     Changes both profiles.
 
-    Those leave that are there when the pool is fullest: the largest of those that are not there when most is
-    beside it; else the one that lives shortest, which changes nothing by itself.
+    Groups alive at the pool's peak leave: the largest of those not alive at the peak beside it; else the one
+    with the shortest live range, which changes nothing by itself.
     """
     staying = list(groups)
     while staying:
@@ -198,7 +196,7 @@ def _shrink(groups: Sequence[_Group], inside: Bytes, beside: Bytes, goal: int) -
 
 
 def _fill(groups: Sequence[_Group], staying: Sequence[_Group], inside: Bytes, beside: Bytes) -> list[_Group]:
-    """Those that stay, and those that find room beside them in the pool after all. Changes both profiles."""
+    """The groups that stay, and removed ones that still fit into the pool. Changes both profiles."""
     room, kept = int(inside.max(initial=0)), {id(group) for group in staying}
     filled = list(staying)
     for group in sorted(groups, key=lambda group: -max(block.size for block in group.blocks)):

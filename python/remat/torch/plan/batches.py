@@ -14,14 +14,14 @@ _BAR = 20
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One size of the batch. Bytes are those of the whole step, reserve included; None where it has no plan.
+    """One size of the batch. Bytes are those of the whole step, reserve included; None without a plan.
 
     Attributes:
-        size: what `make_inputs` was called with.
+        size: the argument of `make_inputs`.
         status: "fits": it has a plan; "infeasible": it is proved to have none; "unknown": none was found.
         keep_all_peak: bytes without recomputation.
-        floor: bytes below which no plan of this size can go.
-        peak: bytes of the plan; of steps that add to existing gradients, where those need more.
+        floor: lower bound on the peak of every plan of this size, in bytes.
+        peak: bytes of the plan; of steps that add to existing gradients, if those need more.
         overhead: extra time as a fraction of the step that keeps everything.
         seconds: of all ops of the step together.
         throughput: `size` / `seconds`.
@@ -50,11 +50,11 @@ class LargestBatch:
     Attributes:
         budget: bytes.
         largest: the largest size that has a plan.
-        impossible: the least size above it that is proved to have none; None where none is.
+        impossible: the least size above it that is proved to have none, or None.
         best: the size of the traced row with the highest throughput.
         rows: by rising size.
         multiple: sizes are multiples of it.
-        most: no larger size was looked at.
+        most: the largest size tried.
     """
 
     budget: int
@@ -67,11 +67,11 @@ class LargestBatch:
 
     @property
     def proved(self) -> bool:
-        """Is the next size proved not to fit? Otherwise sizes up to `impossible` may fit or not."""
+        """True if the next size is proved not to fit. Otherwise sizes up to `impossible` may fit or not."""
         return self.impossible == self.largest + self.multiple
 
     def row(self, size: int) -> BatchRow:
-        """Raises KeyError where the table has no such size."""
+        """The row of a size. Raises KeyError if the table lacks it."""
         for row in self.rows:
             if row.size == size:
                 return row

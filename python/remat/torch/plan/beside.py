@@ -1,4 +1,4 @@
-"""What parts that are in memory together hold beside each other."""
+"""Memory that parts in flight together hold beside each other."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .part import Part
 
 
 class Beside:
-    """Bytes, by index of a part: `whole` is held of it where everything is kept, `least` at the least,
-    `tangents` of that are gradients of its outputs.
+    """Bytes by index of a part: `whole` is held if everything is kept, `least` at least, including `tangents`
+    for gradients of its outputs.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -23,7 +23,7 @@ class Beside:
         ]
 
     def of(self, index: int, held: Sequence[int]) -> int:
-        """In memory at the peak of a part besides its own, if each part holds so much."""
+        """Memory of other parts at the peak of a part, if each part holds these bytes."""
         part = self.parts[index]
         others = [j for j in range(len(self.parts)) if j != index]
         beside = sum(

@@ -1,4 +1,4 @@
-"""What of a device a step may use: budget="auto", and the state of optimizers."""
+"""Device memory available to a step: budget="auto", and the state of optimizers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..base.optimizers import is_of_pytorch, step_of, without_parameters
 from ..base.private import FakeTensorMode
 from ..base.units import format_bytes
 
-# Free memory changes a little from start to start; plans that are stored should not.
+# Rounds budgets: free memory varies a little between runs, but stored plans should be found again.
 _STEPS_PER_DEVICE = 200
 
 
 def auto_budget(device: torch.device, resident: int, reserve: int, margin: int | str) -> int:
-    """Bytes for a step on an accelerator: all that this process has or could have there, less the margin and
-    what it holds besides the step.
+    """Bytes for a step on an accelerator: all memory that this process has or could get there, less the
+    margin and its memory outside the step.
 
     resident: bytes of the step that are allocated already.
-    reserve: bytes that the budget is to cover besides the step and may be allocated already: what is there
-        beside the step is taken to be that.
-    Raises BudgetError where the device's memory is not known, or too little is left.
+    reserve: bytes of the budget for other uses, which may be allocated already: existing memory beside the
+        step counts as these.
+    Raises BudgetError if the device's memory is unknown, or too little is left.
     """
     runtime = runtime_of(device)
     memory = runtime.memory() if runtime.counts_memory else None
@@ -51,7 +51,8 @@ def auto_budget(device: torch.device, resident: int, reserve: int, margin: int |
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Bytes of the optimizer's state on a type of device: what is there, and what the first step will make.
+    """Bytes of the optimizer's state on a device type: existing state, and state that the first step will
+    make.
 
     The latter is found by a step of a copy on fake tensors. Raises UsageError if that does not work.
     """
@@ -69,7 +70,7 @@ def _state_to_come(optimizer: torch.optim.Optimizer, new: set[torch.Tensor]) -> 
     try:
         return _fake_step(optimizer, new, {})
     except Exception:
-        pass  # fused kernels may not run on fake tensors; the state is the same without
+        pass  # fused kernels may not run on fake tensors; the state is the same for others
     try:
         return _fake_step(optimizer, new, {"fused": False, "foreach": False})
     except Exception as error:
@@ -97,7 +98,7 @@ def _fake_step(
             with mode:
                 step_of(type(optimizer))(double)
         except Exception:
-            # PyTorch's own make all state before they compute, which on fake tensors some cannot.
+            # PyTorch's optimizers make all state before they compute, which some cannot do on fake tensors.
             if not is_of_pytorch(optimizer) or not all(double.state.get(p) for p in fakes):
                 raise
         made += [t for t in tree_leaves(dict(double.state)) if isinstance(t, torch.Tensor)]
@@ -111,7 +112,7 @@ def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:
 
 
 def is_amount(budget: int | str) -> bool:
-    """Is it the same for all steps, not a share of what each needs?"""
+    """True for an absolute budget, not a share of each step's need."""
     try:
         return budget == "auto" or remat.parse_bytes(budget) >= 0
     except remat.BudgetError:

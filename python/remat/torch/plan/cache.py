@@ -1,4 +1,4 @@
-"""Plans that were found before: by this model in memory, by any process in the folder of a store."""
+"""Earlier plans: of this model in memory, of any process in the folder of a store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _Found = TypeVar("_Found")
 
 
 class PlanCache:
-    """What was found for graphs in flight together, by all that it depends on: blocks of a model that are
-    alike are searched once, and all parts get their plans of one decision.
+    """Results for graphs in flight together, by all that they depend on: equal blocks of a model are searched
+    once, and all parts get the plans of one decision.
 
-    store: keeps what whole problems came to.
+    store: keeps results of whole problems.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -22,7 +22,7 @@ class PlanCache:
         self._found: dict[Hashable, Any] = {}
 
     def found(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
-        """`find()`, or what came of it before."""
+        """The result of `find()`, cached."""
         if key not in self._found:
             self._found[key] = find()
         found: _Found = self._found[key]

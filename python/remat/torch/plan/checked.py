@@ -1,4 +1,4 @@
-"""Of what kind the plain ones among the options have to be."""
+"""Type checks of simple options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_plain(options: Mapping[str, Any]) -> None:
     for name in ("dynamic", "accumulate"):
         if options[name] not in (None, False, True):
             raise remat.UsageError(f"remat: {name} must be True, False or None, not {options[name]!r}")
-    # How large they may be, the planner says.
+    # The planner checks their ranges.
     for name, kind in (("time_limit", Real), ("work_limit", int), ("seed", int), ("threads", int)):
         value = options[name]
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
@@ -33,7 +33,7 @@ def check_plain(options: Mapping[str, Any]) -> None:
 
 
 def check_group(group: Any) -> None:
-    """Raises UsageError for what is no process group."""
+    """Raises UsageError unless it is a process group."""
     if group is not None and not all(callable(getattr(group, name, None)) for name in ("rank", "size")):
         raise remat.UsageError(f"remat: group must be a process group, not {type(group).__name__}")
 

@@ -1,4 +1,4 @@
-"""All that was planned for a model."""
+"""The report of all plans of a model."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ModelReport:
 
     Attributes:
         seconds: wall clock of `fit` by phase, all of it (docs/torch_reference.md says what is in which).
-        eager_peak: where nothing was planned and the model runs as in eager mode, bytes that its step was
-            measured to take; eager_budget: the budget then.
+        eager_peak: if nothing was planned and the model runs as in eager mode, the measured bytes of its
+            step; eager_budget: the budget then.
     """
 
     parts: list[PlanReport] = field(default_factory=list)
@@ -41,22 +41,22 @@ class ModelReport:
         return self.largest().outcome() if self.parts else f"peak {format_bytes(self.eager_peak)}, no plan"
 
     def set_seconds(self, seconds: Mapping[str, float]) -> None:
-        """`fit` took so many seconds, by phase."""
+        """Sets the seconds of `fit`, by phase."""
         self.seconds = dict(seconds)
 
     def add(self, part: PlanReport) -> None:
         self.parts.append(part)
 
     def forget(self, part: PlanReport) -> None:
-        """The plan is dropped, if it is still there."""
+        """Drops the plan, if it is still there."""
         self.parts[:] = [each for each in self.parts if each is not part]
 
     def forget_all(self) -> None:
         self.parts.clear()
 
     def largest(self) -> PlanReport:
-        """The part with the highest predicted peak, of those that make their gradients if there are any.
-        Raises RuntimeError before anything was planned.
+        """The part with the highest predicted peak, among those that make their gradients if there are any.
+        Raises RuntimeError if nothing was planned yet.
         """
         if not self.parts:
             raise RuntimeError("nothing was planned yet: run a training step first")
@@ -70,7 +70,7 @@ class ModelReport:
         return [max(parts, key=lambda part: part.predicted_peak) for parts in kinds if parts]
 
     def _number(self, name: str, of_eager_mode: int) -> int:
-        """Of the largest part; in eager mode, where nothing has a plan."""
+        """A number of the largest part, or of eager mode if nothing was planned."""
         if self.eager_peak and not self.parts:
             return of_eager_mode
         return int(getattr(self.largest(), name))
@@ -92,12 +92,12 @@ class ModelReport:
 
     @property
     def overhead(self) -> float:
-        """Its extra time as a fraction; `parts[i].compared_with` says of what."""
+        """Its extra time as a fraction of the time named by `parts[i].compared_with`."""
         return self.largest().overhead
 
     @property
     def peak_lower_bound(self) -> int:
-        """Bytes below which no plan of it can go."""
+        """Lower bound on the peak of its plans, in bytes."""
         return self.largest().peak_lower_bound
 
     @property
@@ -123,8 +123,8 @@ class ModelReport:
         return "".join(part._repr_html_() for part in self.parts) or "nothing planned yet"
 
     def __str__(self) -> str:
-        """One screen: does it fit, what does it cost, how sure is that, what would 10 % more memory buy. Each
-        of `parts` has all its numbers.
+        """One screen: does it fit, what does it cost, how reliable is that, what would 10 % more memory gain.
+        Each of `parts` has all its numbers.
         """
         if not self.parts:
             lines = without_plan(self.eager_peak, self.eager_budget)
@@ -133,7 +133,7 @@ class ModelReport:
             lines = answers(first, adding, len(self.parts))
         return "\n".join([*lines, *phases(self.seconds)])
 
-    # PyTorch leaves out compiled calls where it copies a module: the copy has no plan, and must not show one.
+    # PyTorch does not copy the compiled call of a module: the copy has no plan, and must not show one.
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         _without_plan()
 

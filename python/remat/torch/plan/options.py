@@ -1,4 +1,4 @@
-"""What a user can ask for, checked once."""
+"""The options of the front-end, checked once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Patterns = str | Sequence[str]
 
 
 class GraphOptions(TypedDict, total=False):
-    """Keywords of :func:`remat.torch.plan_graph`: those of :class:`Options` that a graph alone has."""
+    """Keywords of :func:`remat.torch.plan_graph`: the :class:`Options` that apply to a graph alone."""
 
     budget_on: Literal["peak", "reserved"]
     reserve: int | str
@@ -44,8 +44,8 @@ class GraphOptions(TypedDict, total=False):
 
 
 class FitOptions(GraphOptions, total=False):
-    """Keywords of :func:`remat.torch.fit` and of all calls that capture a step: those of :class:`Options`
-    but the budget.
+    """Keywords of :func:`remat.torch.fit` and of all calls that capture a step: :class:`Options` without the
+    budget.
     """
 
     arena: bool
@@ -71,19 +71,19 @@ class _Budget(TypedDict):
 
 
 class CompileOptions(_Budget, FitOptions):
-    """What `options` of `torch.compile(model, backend="remat", options=...)` takes: a budget, and those of
+    """The `options` of `torch.compile(model, backend="remat", options=...)`: a budget, and the options of
     `fit`.
     """
 
 
-# Nearer to the fastest plan than durations can be measured.
+# Default gap, below the accuracy of measured durations.
 _GAP = "0.1%"
-# Fewer bytes than any training step takes: a number that has lost its percent sign or unit.
+# Fewer bytes than any training step needs: probably a number that lacks its percent sign or unit.
 _NO_STEP = 1000
 
 
 def as_host(host: remat.Host | float | str) -> remat.Host:
-    """What was asked for, as a host. Raises UsageError for what is none."""
+    """The option `host` as a Host. Raises UsageError for other values."""
     if isinstance(host, remat.Host):
         return host
     try:
@@ -97,12 +97,12 @@ def as_host(host: remat.Host | float | str) -> remat.Host:
 
 
 def with_budget(host: remat.Host, budget: int) -> remat.Host:
-    """The same with so many bytes."""
+    """The same options with this budget in bytes."""
     return remat.Host(host.out, host.in_, latency=host.latency, budget=budget, shared=host.shared)
 
 
 def _check_budget(budget: Any) -> None:
-    """Raises BudgetError for what is no budget, with what was probably meant."""
+    """Raises BudgetError for an invalid budget, with what was probably meant."""
     if isinstance(budget, float) and 0 < budget <= 1:
         raise remat.BudgetError(
             f'remat: budget {budget} is no number of bytes: did you mean "{100 * budget:g}%"?'
@@ -119,59 +119,60 @@ class Options:
 
     Attributes:
         budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
-            number, "6GiB", "60%" of the keep-all peak, or "auto": what the CUDA device has free.
-        budget_on: "peak": the bytes in use are within the budget. "reserved": what PyTorch's allocator takes
-            from the device for them is, by simulation (docs/allocator.md): fragmentation counts.
-        arena: on the CPU, one allocation for results, which stays in memory between steps: of all ops that
-            can write to given memory and make the same bits there. The budget counts the whole of it.
-        reserve: bytes of the budget for what is not part of the step.
-        optimizer: its state on the model's device is taken from the budget, whether it exists already or is
-            made by its first step.
+            number, "6GiB", "60%" of the keep-all peak, or "auto": the free memory of the CUDA device.
+        budget_on: "peak": the budget bounds the bytes in use. "reserved": it bounds the memory that PyTorch's
+            allocator reserves for them, by simulation (docs/allocator.md), including fragmentation.
+        arena: on the CPU, one allocation for results of all ops that can write to given memory with equal
+            bits. It stays in memory between steps, and counts towards the budget as a whole.
+        reserve: bytes of the budget for other uses of the device.
+        optimizer: its state on the model's device counts towards the budget, whether it exists already or its
+            first step makes it.
         step: "backward": the optimizer steps inside the backward, for each parameter as soon as its gradient
-            is there, which then ends. Of `fit`, and of what captures a step.
-        accumulate: whether gradients exist already when a step starts. None looks at each call, and plans
-            once for each of the two cases.
-        outputs: whether the outputs and their gradients are still referenced while the backward runs:
-            "held" or "dropped". None assumes held at first, looks at the first backward, and plans again if
-            they were dropped.
-        calls: calls of the model before the first backward. More are noticed, and planned for from the next
-            step on.
+            is ready, which is then freed. For `fit`, and for calls that capture a step.
+        accumulate: whether gradients exist when a step starts. None: checks each call, and plans once for
+            each of the two cases.
+        outputs: whether the outputs and their gradients are still referenced while the backward runs: "held"
+            or "dropped". None: assumes held at first, checks the first backward, and plans again if they were
+            dropped.
+        calls: calls of the model before the first backward. If there are more, later steps are planned for
+            them.
         loss_workspace: bytes that a loss outside the model needs on top of its gradient.
         planner: as in :func:`remat.plan`, like the next five.
         order: "fixed" or "free".
         time_limit: seconds for planning. None: by the size of the graph, 3.5 s for 1000 ops, 20 s at most.
         work_limit: deterministic units of work.
-        gap: planning ends as soon as the step is proved to be within this share of the fastest. None: "0.1%",
-            and 0.25 % after 0.3 s for 1000 ops; only at the limit where a limit of time or work is given.
+        gap: planning stops once the step is proved to be within this share of the fastest. None: "0.1%", and
+            0.25 % after 0.3 s for 1000 ops; with a limit of time or work, stops only at the limit.
         seed: of the planner's random numbers.
-        threads: how many the planner may use.
-        plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.
+        threads: of the planner.
+        plan: use this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.
         never_recompute: patterns of module names ("layers.*.attention") or kinds of ops ("mm") that run once.
         always_keep: patterns of modules whose results are kept for the backward, or kinds of ops.
-        routing: "once": ops that decide where, which or how many (topk, sort, argmax, nonzero, ...) never run
-            again, so that no kernel that is not deterministic decides otherwise. "recompute": they may.
+        routing: "once": ops that decide where, which or how many (topk, sort, argmax, nonzero, ...) are never
+            recomputed, so that no nondeterministic kernel decides differently. "recompute": they may be.
         costs: durations of ops: "measured" on this machine, "roofline" of `device`, or the path of a file
             that :func:`remat.torch.measure_costs` wrote.
         device: for the roofline: a name of :func:`remat.devices`, or
             "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
         executor: "boxed" traces the step, and runs the ops of eager mode in the plan's order. "eager" records
-            a step and traces nothing: any model that trains in eager mode runs as it is written, and saved
-            tensors are dropped and made again, or go to the host (docs/eager.md). "auto", the default, is
-            "boxed" where `fit` can trace the whole step as one graph, otherwise "eager"; with
-            `torch.compile` it is "boxed". "inductor" compiles both halves, keeps what the plan keeps, plans
-            for the peak of its schedule, and measures the first step's.
-        host: memory beside the device's, to which results are copied while ops run, and from which they come
-            back: "25GB/s" both ways, a :class:`remat.Host`, or "auto": as fast as it is measured to be. On
-            the CPU it is a file, on CUDA pinned memory.
-        host_dir: the folder of that file; None: that of temporary files, if it is on a disk.
+            a step without tracing: any model that trains in eager mode runs unchanged, and saved tensors are
+            dropped and recomputed, or offloaded to the host (docs/eager.md). "auto", the default, is "boxed"
+            if `fit` can trace the whole step as one graph, else "eager"; with `torch.compile` it is "boxed".
+            "inductor" compiles both halves, keeps the values that the plan keeps, plans for the peak of
+            Inductor's schedule, and measures the first step.
+        host: host memory to which results are offloaded while ops run: "25GB/s" both ways, a
+            :class:`remat.Host`, or "auto": with the measured bandwidth. On the CPU it is a file, on CUDA
+            pinned memory.
+        host_dir: the folder of that file; None: the folder of temporary files, if it is on a disk.
         cache_dir: a folder that keeps measured costs and plans for later processes.
-        max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
-        dynamic: trace once for shapes that vary: True from the first call on, None from the third shape on,
-            False never. Of `fit`; `torch.compile` has it as an argument.
-        strict: code that would run without a plan is an error, not a warning.
-        group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
-            All ranks must meet the same shapes in the same order, since each plan is a collective call.
-        margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
+        max_shapes: combinations of input shapes that keep their plans; beyond, the least recently used is
+            dropped.
+        dynamic: trace once for varying shapes: True from the first call on, None from the third shape on,
+            False never. For `fit`; `torch.compile` has it as an argument.
+        strict: raise an error, not a warning, for code that would run without a plan.
+        group: a process group whose ranks train the same model: rank 0 plans, the others use its plan. All
+            ranks must have the same shapes in the same sequence, since each plan is a collective call.
+        margin: memory that budget="auto" leaves free: bytes, or a share of the device's memory.
         verify: the first step of each plan runs in eager mode too, on copies of its inputs and with the same
             gradients of the outputs; outputs, gradients, buffers and generators are compared bit for bit, and
             the peak with the budget. VerificationError names the first op whose result differs. Needs the
@@ -214,7 +215,7 @@ class Options:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None) -> Options:
-        """Raises BudgetError without a budget, UsageError for an option that does not exist or cannot be."""
+        """Raises BudgetError without a budget, UsageError for an unknown option or an invalid value."""
         given = dict(given or {})
         known = [f.name for f in fields(cls)]
         for name in given:
@@ -225,7 +226,7 @@ class Options:
         if given.get("budget") is None:
             raise remat.BudgetError('remat: a budget is needed, for example options={"budget": "6GiB"}')
         options = cls(**given)
-        # Bad sizes are errors now, not after minutes of profiling; any peak will do to read a percentage.
+        # Invalid sizes are errors now, not after minutes of profiling; any peak serves to parse a percentage.
         if options.budget != "auto":
             _check_budget(options.budget)
         if options.margin != 0:
@@ -321,7 +322,7 @@ class Options:
             raise remat.UsageError("remat: host= and group= do not go together: each rank has its own host")
 
     def _check_step(self) -> None:
-        """Raises UsageError where the optimizer cannot step for one parameter after the other."""
+        """Raises UsageError if the optimizer cannot step for one parameter after the other."""
         if self.step != "backward":
             raise remat.UsageError(f'remat: step must be "backward" or None, not {self.step!r}')
         optimizer = self.optimizer
@@ -344,15 +345,15 @@ class Options:
 
     @property
     def in_order(self) -> bool:
-        """May the ops run one by one in the plan's order?"""
+        """True if the executor runs ops one by one in the plan's order."""
         return self.executor in ("auto", "boxed")
 
     def traced(self) -> Options:
-        """The same for a step that is traced."""
+        """The same for a traced step."""
         return replace(self, executor="boxed") if self.executor == "auto" else self
 
     def needs_a_trace(self) -> str:
-        """The first option that only traced steps can have, as it is written; "" if there is none."""
+        """The first option given that needs a traced step, as users write it; "" if there is none."""
         plain = Options(self.budget)
         names = ("budget_on", "arena", "step", "calls", "order", "plan", "costs", "group")
         for name in names:
@@ -362,24 +363,24 @@ class Options:
         return ""
 
     def cost_source(self, store: Store | None, runs: bool) -> Costs:
-        """runs: the step is to run here, not only to be captured."""
+        """runs: the step will run here, not only be captured."""
         device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
         return Costs(str(self.costs), device, store, workspaces=runs)
 
     @property
     def settled_host(self) -> remat.Host | None:
-        """Of options that are settled, where the host is no longer "auto"."""
+        """The host of settled options, in which it is no longer "auto"."""
         assert self.host != "auto"
         return None if self.host is None else as_host(self.host)
 
     @property
     def settled_gap(self) -> str | None:
-        """The gap that was asked for, or a default where nothing limits the search."""
+        """The requested gap, or a default if nothing limits the search."""
         limited = self.time_limit is not None or self.work_limit is not None
         return self.gap if limited or self.gap is not None else _GAP
 
     def effort(self) -> Effort:
-        """As keywords of the calls that plan."""
+        """The effort as keywords of planning calls."""
         return {
             "order": self.order,
             "time_limit": self.time_limit,

@@ -1,4 +1,4 @@
-"""A graph of the model, as far as planning it alone or together with others needs."""
+"""A graph of the model, with the data for planning it alone or together with others."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CopyStep = tuple[int, str, int, int]
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes, and what they belong to.
+    """Sizes of a part, in bytes.
 
-    new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
+    new_gradients: bytes of gradients that its backward makes and does not add to existing ones.
     copies: how many calls of it are in flight at once.
     number, before: which graph it is, and which ones hold tensors already when it starts.
     """
@@ -42,7 +42,7 @@ class Part:
         number: int = 0,
         before: frozenset[int] = frozenset(),
     ) -> Part:
-        """gradients_counted: memory for the gradients is there already, or counted as resident."""
+        """gradients_counted: memory of the gradients exists already, or counts as resident."""
         loss = step.ops[step.loss]
         gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
         new_gradients = 0 if gradients_counted else gradients
@@ -61,17 +61,17 @@ class Part:
 
     @property
     def keep_all_held(self) -> int:
-        """What `held_bytes` is of keeping everything."""
+        """`held_bytes` of keeping everything."""
         return self.held_bytes(range(self.graph.num_ops))
 
     def held_bytes(self, steps: Sequence[int], copies: Sequence[CopyStep] = ()) -> int:
-        """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
+        """Non-resident bytes alive at the loss boundary, which a call in flight holds."""
         memory = remat.simulate(self.graph, steps, copies).memory
         position = list(steps).index(self.loss)
         return int(memory[position]) - self.graph.resident - int(self.graph.workspaces[self.loss])
 
     def made_bytes(self, values: Sequence[int]) -> int:
-        """Of these values, inputs of the graph left out."""
+        """Bytes of these values, without inputs of the graph."""
         given = set(self.graph.inputs)
         return sum(int(self.graph.bytes[value]) for value in set(values) - given)
 

@@ -1,4 +1,4 @@
-"""What fills the peak of a planned step, by module."""
+"""Contents of the peak of a planned step, by module."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class PeakRow:
 
 @dataclass(frozen=True)
 class PeakReport:
-    """What is in memory at the step of the highest peak.
+    """Contents of memory at the peak step.
 
     Attributes:
         peak: bytes, all rows together.
-        step: where in the plan it is.
-        steps: how many the plan has.
+        step: its index in the plan.
+        steps: number of steps of the plan.
         op: name of the op that runs there.
         kind: of that op.
         phase: of that op.
         module: of that op.
         rows: by module and category; no row is empty.
-        adding: the same of a step that adds to existing gradients, where it is another one.
+        adding: the same for a step that adds to existing gradients, if it differs.
     """
 
     peak: int
@@ -73,7 +73,7 @@ class PeakReport:
         return {c: sums[c] for c in sorted(sums, key=_rank)}
 
     def by_module(self, depth: int | None = None) -> dict[str, int]:
-        """Bytes by module, the largest first; with `depth`, modules of more than so many names are one."""
+        """Bytes by module, the largest first; with `depth`, modules are merged below this depth."""
         sums: dict[str, int] = defaultdict(int)
         for row in self.rows:
             parts = row.module.split(".")
@@ -120,7 +120,7 @@ def peak_report(
     peak: int | None = None,
     copies: Sequence[CopyStep] = (),
 ) -> PeakReport:
-    """What fills the peak of a plan.
+    """The contents of a plan's peak.
 
     peak: of the whole step, if it counts more than the plan (`reserve`).
     copies: as in `remat.Plan`.
@@ -156,7 +156,7 @@ def peak_report(
 
 
 def _states(graph: remat.Graph, steps: Sequence[int], at: int) -> list[PeakRow]:
-    """The generator states that are saved at step `at` (docs/model.md)."""
+    """Bytes of generator states saved at step `at` (docs/model.md)."""
     earlier, later = set(steps[: at + 1]), set(steps[at:])
     rows = []
     for index in earlier & later:
@@ -168,7 +168,7 @@ def _states(graph: remat.Graph, steps: Sequence[int], at: int) -> list[PeakRow]:
 
 
 def _alive(graph: remat.Graph, steps: Sequence[int], copies: Sequence[CopyStep], at: int) -> list[int]:
-    """The values of which instances are in memory at step `at`, once for each (docs/model.md)."""
+    """The value of each instance in memory at step `at` (docs/model.md)."""
     lives = [[value, 0, len(steps)] for value in graph.inputs]
     newest: dict[int, list[int]] = {}
     leaving: dict[int, list[int]] = {}

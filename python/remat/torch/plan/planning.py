@@ -1,4 +1,4 @@
-"""Plans for captured steps: given, stored, or found; alone, or beside others that are in flight together."""
+"""Plans for captured steps: given, stored, or found; alone, or with others in flight together."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .together import plan_together
 
 
 def plan_step(problem: Problem, cache: PlanCache, progress: ProgressLine | None = None) -> PlanReport:
-    """Plan a step within the budget, or check the plan that was given.
+    """Plan a step within the budget, or check the given plan.
 
-    cache: plans that were found before, and where those that are found now go.
+    cache: earlier plans; new ones are added.
 
-    Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found, PlanError
-    where the given plan breaks a rule or the budget, and what `Problem.check` raises.
+    Raises InfeasibleError if the budget is proved impossible, NoPlanError if no plan was found, PlanError if
+    the given plan breaks a rule or the budget, and errors of `Problem.check`.
     """
     options = problem.options
     problem.check()
     if options.plan is not None:
         return _given_plan(problem)
-    # What one rank finds in its folder and another does not would leave one of them waiting.
+    # If only one rank found a plan in its folder, another would wait forever.
     store = cache.store if options.group is None else None
     described = problem.describe() if store is not None else {}
     if store is not None and (found := store.load_plan(described)) is not None:
@@ -55,8 +55,8 @@ def plan_step(problem: Problem, cache: PlanCache, progress: ProgressLine | None 
 
 
 def _of_tightest_rank(problem: Problem) -> Problem:
-    """With the budget lowered to where the plan is within that of each rank: budgets may differ, and what is
-    there all the time, such as buffers that only some ranks have.
+    """The problem with the budget of the tightest rank: budgets may differ, and so may resident memory, such
+    as buffers that only some ranks have.
     """
     room = problem.budget - problem.reserve - problem.graph.resident
     least = min(of_all_ranks(problem.options.group, room))
@@ -67,9 +67,7 @@ def _of_tightest_rank(problem: Problem) -> Problem:
 
 
 def survey_step(problem: Problem) -> PlanReport:
-    """Any plan, for a call that only finds out what else a model does: one within the budget that comes
-    quickly, or the one that keeps everything.
-    """
+    """Any plan, for a call that only explores the model: a quick one within the budget, or keep-all."""
     graph, options = problem.graph, replace(problem.options, host=None)
     first = first_plan(graph, min(problem.target, problem.keep_all_peak), options)
     steps = range(graph.num_ops) if first is None or first.plan is None else first.plan.steps
@@ -84,7 +82,7 @@ def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> 
 
 
 def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
-    """A plan from the store. Raises PlanError where its steps break a rule or the budget."""
+    """A plan from the store. Raises PlanError if its steps break a rule or the budget."""
     report = _reported(problem, Found(**stored))
     needed = problem.needed(report.predicted_peak, report.reserved_peak)
     if needed > problem.budget:
@@ -93,7 +91,7 @@ def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
 
 
 def _reported(problem: Problem, found: Found) -> PlanReport:
-    """The steps, simulated again. Raises PlanError where they break a rule."""
+    """The simulated steps. Raises PlanError if they break a rule."""
     order, host = problem.options.order, problem.host if found.copies else None
     copies = [(int(value), str(way), int(issue), int(wait)) for value, way, issue, wait in found.copies]
 
@@ -123,7 +121,7 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
     )
     options = problem.options
     if not problem.is_alone or problem.held is not None or options.group is not None or options.arena:
-        return report  # it was planned for other bytes than the budget, or shares them
+        return report  # planned for other bytes than the budget, or sharing them
     if problem.host is not None or problem.on_reserved is not None:
         return replace(report, asked=problem.budget)
     graph, reserve, order = problem.graph, problem.reserve, options.order
@@ -135,7 +133,7 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
 
 
 def _given_plan(problem: Problem) -> PlanReport:
-    """A plan that was made for another measurement of this step, checked and costed again."""
+    """A plan made for another measurement of this step, checked and simulated again."""
     given: Any = problem.options.plan
     if not isinstance(given, (list, tuple, remat.Plan)):
         given = remat.load_plan(str(given))
@@ -155,7 +153,7 @@ def _given_plan(problem: Problem) -> PlanReport:
 
 
 def _why_too_large(problem: Problem, peak: int) -> str:
-    """Of a given plan."""
+    """Why a given plan exceeds the budget."""
     text = (
         f"the given plan needs {problem.amount(peak)} for this step, the budget is "
         f"{problem.amount(problem.budget)}"
@@ -172,7 +170,7 @@ def _why_too_large(problem: Problem, peak: int) -> str:
 def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanReport:
     """The numbers of a plan; status, planner and bounds as if it were given.
 
-    beside: bytes that other calls in flight hold at its peak; they are reserved for them.
+    beside: bytes reserved for other calls in flight, which they hold at its peak.
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
     simulated = remat.simulate(graph, steps, plan.copies, plan.host)

@@ -1,4 +1,4 @@
-"""What planning a step is asked, and what it came to."""
+"""The planning problem of a step, and its result."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .options import Options
 from .part import CopyStep, Part, without_names
 from .store import digest
 
-# One segment of the allocator's small pool: what is there beside a step and was there before it fills another
-# one at times.
+# One segment of the allocator's small pool: existing memory sometimes fills another one.
 _SEGMENT = 2 << 20
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A step, and how it is to be planned. All sizes are bytes.
+    """A step to plan, with options. All sizes are bytes.
 
-    part: the step itself, `Part.of` it. others: what else is in flight at the same time; then all are planned
+    part: the step, by `Part.of`. others: other parts in flight at the same time; then all are planned
     together, and the report's peaks count the saved tensors of all.
     options: with a budget in bytes or as a share, and all that is reserved in `reserve`.
-    allocator: of the device, if it keeps what is freed (`remat.CachingAllocator`).
-    placeable: what may lie in one allocation, if there is to be one.
-    held: bytes that the step cannot do without, where it is not all that the model does: what others hand to
-        it and take from it may be gone sooner than the graph says, and its floor is none. None: it is all.
+    allocator: of the device, if it caches freed memory (`remat.CachingAllocator`).
+    placeable: results eligible for one allocation, if requested.
+    held: a lower bound on the bytes of a step that is only a part of the model: values passed to and from
+        other parts may be freed sooner than in the graph, so its floor is no bound. None: it is the whole
+        model.
     """
 
     step: StepGraph
@@ -71,18 +71,18 @@ class Problem:
 
     @property
     def whole(self) -> int:
-        """What a budget in percent is a share of: all that is in flight together, keeping everything."""
+        """The base of budgets in percent: all parts in flight together, keeping everything."""
         if self.is_alone:
             return self.keep_all_peak + self.reserve
         return max(Beside(self.parts).keep_all_peaks()) + self.reserve
 
     @property
     def floor(self) -> int:
-        """Bytes below which it is proved that nothing goes, the reserve included."""
+        """A proved lower bound on the peak, reserve included."""
         return self.proved(int(self.graph.floor) + self.reserve)
 
     def proved(self, floor: int) -> int:
-        """A floor, where it is one."""
+        """The floor, if it is a bound."""
         return floor if self.held is None else min(floor, self.held + self.reserve)
 
     @cached_property
@@ -90,19 +90,19 @@ class Problem:
         return remat.parse_bytes(self.options.budget, self.whole, floor=self.floor)
 
     def at(self, budget: int) -> Problem:
-        """The same with another budget, in bytes."""
+        """The same problem with another budget, in bytes."""
         return replace(self, options=replace(self.options, budget=budget))
 
     @property
     def may_aim(self) -> bool:
-        """May it be planned for other budgets to keep this one? Not where ranks plan together, or graphs do,
-        or the budget is on what an allocator takes.
+        """True if other targets may be planned to keep this budget. Not if ranks or graphs are planned
+        together, or if the budget bounds reserved memory.
         """
         return self.is_alone and self.options.group is None and self.on_reserved is None
 
     @cached_property
     def existing_gradients(self) -> int:
-        """Of the gradients that are there when the step starts."""
+        """Bytes of the gradients that exist when the step starts."""
         graph = self.graph
         return sum(
             int(graph.bytes[value])
@@ -112,12 +112,12 @@ class Problem:
 
     @property
     def on_reserved(self) -> str | None:
-        """The allocator, if the budget is on what it takes from the device."""
+        """The allocator, if the budget bounds its reserved memory."""
         return self.allocator if self.options.budget_on == "reserved" else None
 
     def check(self) -> None:
-        """Raises BudgetError where a budget is on what an allocator takes and the device's keeps nothing,
-        UsageError where several calls would share it.
+        """Raises BudgetError if the budget bounds reserved memory and the device's allocator caches nothing,
+        UsageError if several calls would share it.
         """
         if self.options.budget_on != "reserved":
             return
@@ -138,11 +138,12 @@ class Problem:
 
     @property
     def target(self) -> int:
-        """Bytes that the graph may take, of what the budget is on."""
+        """Bytes available to the graph, by the budget's measure."""
         return max(1, self.budget - self.beside)
 
     def reserved_by(self, plan: remat.Plan) -> int | None:
-        """Bytes that the device's allocator takes for a plan and the reserve, if it keeps what is freed."""
+        """Bytes that the device's allocator reserves for a plan and the reserve, if it caches freed
+        memory."""
         if self.allocator is None or plan.copies:
             return None
         try:
@@ -150,11 +151,11 @@ class Problem:
         except remat.UsageError:
             if self.options.budget_on == "reserved":
                 raise
-            return None  # settings that nobody knows here
+            return None  # unknown settings
         return int(peaks.reserved) + self.reserve + _SEGMENT
 
     def arranged(self, plan: remat.Plan, within: bool = True) -> Arena | None:
-        """Places for the results of a plan, if they are to lie in one allocation.
+        """The arena of a plan's results, if requested.
 
         within: only as many as the budget allows.
         """
@@ -163,13 +164,14 @@ class Problem:
         return arrange(self.graph, plan, self.placeable, self.target if within else None)
 
     def needed(self, predicted_peak: int, reserved_peak: int | None) -> int:
-        """What is to be within the budget."""
+        """The bytes that must be within the budget."""
         if self.on_reserved is None or reserved_peak is None:
             return predicted_peak
         return reserved_peak
 
     def amount(self, size: int) -> str:
-        """For messages; where the budget is a share, as a share too, rounded up so that it can be passed."""
+        """An amount for messages; if the budget is a share, also as a share, rounded up so that it can be
+        used as a budget."""
         budget = self.options.budget
         if not isinstance(budget, str) or not budget.strip().endswith("%"):
             return exact_bytes(size)
@@ -196,7 +198,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """What planning a step came to.
+    """The result of planning a step.
 
     beside: bytes that other calls in flight hold at this one's peak.
     copies: to a host and back, as in `remat.Plan`.

@@ -16,7 +16,7 @@ _Made = TypeVar("_Made")
 
 
 def of_all_ranks(group: Any, mine: _Made) -> list[_Made]:
-    """What each rank has to say."""
+    """Gathers a value of each rank."""
     distributed: Any = torch.distributed
     said: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(said, mine, group=group)
@@ -24,7 +24,7 @@ def of_all_ranks(group: Any, mine: _Made) -> list[_Made]:
 
 
 def of_first_rank(group: Any, make: Callable[[], _Made]) -> _Made:
-    """What rank 0 of a process group makes, or the NoPlanError that it meets, on every rank."""
+    """The result of rank 0, or its NoPlanError, on every rank."""
     distributed: Any = torch.distributed
     sent: list[Any] = [None]
     if distributed.get_rank(group) == 0:

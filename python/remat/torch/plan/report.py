@@ -1,4 +1,4 @@
-"""What was planned for a model, in numbers."""
+"""The numbers of a model's plans."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .arena import Arena
 
 # `planner` of what runs in eager mode.
 EAGER_PLANNER = "eager"
-# Of a search for the least budget, for messages.
+# Work of the search for the least budget, for messages.
 _LEAST_WORK = 10_000_000
 
 
 @dataclass
 class Traffic:
-    """What the copies of a plan came to so far, over all calls.
+    """The copies of a plan so far, over all calls.
 
     Attributes:
         out: bytes copied to the host.
         back: bytes copied back to the device.
-        stalled: seconds that ops waited for copies (0 on CUDA, where nobody looks).
-        calls: how many began.
+        stalled: seconds that ops waited for copies (0 on CUDA, where it is not measured).
+        calls: number of calls begun.
     """
 
     out: int = 0
@@ -37,7 +37,7 @@ class Traffic:
     calls: int = 0
 
     def clear(self) -> None:
-        """Count again."""
+        """Reset the counts."""
         self.out = self.back = self.calls = 0
         self.stalled = 0.0
 
@@ -61,35 +61,35 @@ class PlanReport:
     Attributes:
         predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
         keep_all_peak: the same without recomputation.
-        overhead: extra time by the measured durations of ops, as a fraction of those of the traced step (what
-            tracing itself changes is not in it), or of eager mode's ops with executor="eager". `verify` times
-            both steps as a whole.
-        unmeasured_ops: how many could not be measured; their durations are estimates, and memory that they
-            need beside their results is not counted.
+        overhead: extra time by the measured durations of ops, as a fraction of those of the traced step
+            (without the effects of tracing itself), or of eager mode's ops with executor="eager". `verify`
+            times both steps as a whole.
+        unmeasured_ops: number of ops that could not be measured; their durations are estimates, and their
+            workspaces are not counted.
         fixed: the part of the reserve that is not for other calls in flight.
         rise: the part of the predicted peak above what is in memory when the step begins.
-        exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
-        reserved_peak: what the device's allocator takes for the step once steps repeat, by simulation; None
-            where freed memory goes back at once.
+        exceeded: bytes by which a measured peak was above the predicted one, if any.
+        reserved_peak: memory that the device's allocator reserves for the step once steps repeat, by
+            simulation; None if freed memory is returned at once.
         arena: the one allocation for results, where there is one (`arena=True`): `pool` bytes that stay in
             memory between steps, `places` of the results that lie in it, how many are `outside`, and the
             most bytes `beside` it.
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order, or
             of the step that `fit` ran in eager mode to measure it.
-        host: what the plan was made for, if anything may be copied.
+        host: the host that the plan was made for, if any.
         copied_out: bytes that a step copies to the host.
         copied_in: bytes that it copies back.
         stalled: seconds of the step in which ops wait for copies, as predicted.
         host_peak: bytes on the host at most.
-        traffic: what the copies really came to, over all calls so far.
-        memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
-        seconds: what making it took: "capture" (tracing included), "profile", "plan", "code".
-        costs: what the durations of ops are: "measured", "roofline", or the name of a file.
-        asked: the budget that `duration_lower_bound` holds for, comparable with `budget`; None where nothing
-            is proved about the plans that its executor could carry out.
-        within: the overhead of a plan within another budget, by a short search, or None if it finds none.
-            None itself where the executor's plans cannot be had by planning alone.
+        traffic: the real copies, over all calls so far.
+        memory: predicted bytes by position in the plan; the maximum is `predicted_peak`.
+        seconds: of its making: "capture" (tracing included), "profile", "plan", "code".
+        costs: source of the ops' durations: "measured", "roofline", or the name of a file.
+        asked: the budget for which `duration_lower_bound` holds, comparable with `budget`; None if nothing is
+            proved about the executor's plans.
+        within: function that returns the overhead of a plan within another budget, by a short search, or None
+            if it finds none. Itself None if the executor's plans need more than planning.
     """
 
     name: str
@@ -129,32 +129,31 @@ class PlanReport:
     within: Callable[[int], float | None] | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy plans nothing.
+        # A copy cannot plan.
         return {**self.__dict__, "within": None}
 
     @property
     def is_eager(self) -> bool:
-        """Is it carried out in eager mode?"""
+        """True if it is carried out in eager mode."""
         return self.planner == EAGER_PLANNER
 
     @property
     def compared_with(self) -> str:
-        """Whose time the overhead is a fraction of."""
+        """The step whose time is the base of the overhead."""
         return "eager mode's ops" if self.is_eager else "the traced step's ops"
 
     @property
     def gap(self) -> float:
-        """How far the step is above `duration_lower_bound` at most, as a fraction of that."""
+        """Upper bound on the step's distance to `duration_lower_bound`, as a fraction of that."""
         bound, duration = self.duration_lower_bound, self.plan.duration or 0
-        if self.is_eager:  # with what Python takes
+        if self.is_eager:  # with Python's overhead
             duration = max(bound, round((1 + self.overhead) * self.graph.base_duration))
         return (duration - bound) / bound if bound else 0.0
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
         otherwise. options: those of `remat.report`. Its amounts are without `reserve`, which the plan's title
-        says; its times are those of kernels, and the title has the overhead with what Python takes in eager
-        mode.
+        says; its times are those of kernels, and the title has the overhead including Python in eager mode.
         """
         title = f"{self.name}, planned"
         if self.reserve:
@@ -186,8 +185,8 @@ class PlanReport:
         return lines
 
     def as_scheduled(self, rise: int) -> PlanReport:
-        """The same where an executor with a schedule of its own carries the plan out, which needs so many
-        bytes above what is in memory when the step begins. Of that nothing is proved but what is there.
+        """The same report for an executor with its own schedule, which needs this many bytes above the memory
+        at the begin of the step. Only that initial memory is a proved bound then.
         """
         there = self.predicted_peak - self.rise
         return replace(
@@ -199,19 +198,19 @@ class PlanReport:
         )
 
     def set_seconds(self, seconds: Mapping[str, float]) -> None:
-        """Making the plan took so many seconds, by phase."""
+        """Sets the seconds of its making, by phase."""
         self.seconds = dict(seconds)
 
     def exceed(self, excess: int) -> None:
-        """A step was measured that needs so many bytes more than predicted."""
+        """Notes a measured step that needs this many bytes more than predicted."""
         self.exceeded = excess
 
     def measure(self, peak: int) -> None:
-        """A step was measured."""
+        """Notes a measured step."""
         self.measured_peak = peak
 
     def least_known(self) -> int:
-        """The least budget that some work finds to do for this graph alone."""
+        """The least budget that works for this graph alone, by a search of limited work."""
         effort: Effort = {"time_limit": None, "work_limit": _LEAST_WORK}
         found = remat.plan(self.graph, objective="peak", **effort).plan
         if found is None or found.peak is None:
@@ -229,11 +228,11 @@ class PlanReport:
         )
 
     def _reserved(self) -> str:
-        """Of the summary: nothing where freed memory goes back at once."""
+        """Part of the summary; empty if freed memory is returned at once."""
         return "" if self.reserved_peak is None else f"{format_bytes(self.reserved_peak)} reserved, "
 
     def _copied(self) -> str:
-        """Of the summary: nothing without a host."""
+        """Part of the summary; empty without a host."""
         if self.host is None:
             return ""
         return (
@@ -242,7 +241,7 @@ class PlanReport:
         )
 
     def copied_so_far(self) -> str:
-        """One line: what the copies of all calls really came to."""
+        """One line about the real copies of all calls."""
         traffic = self.traffic
         return (
             f"{self.name}: {traffic.calls} calls copied {format_bytes(traffic.out)} out and "

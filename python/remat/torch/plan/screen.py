@@ -1,4 +1,4 @@
-"""What `print(model.remat)` shows: one screen that answers four questions about a plan."""
+"""The output of `print(model.remat)`: one screen that answers four questions about a plan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import remat
 from ..base.units import format_bytes
 from .report import PlanReport
 
-# Of the search for what more memory would buy: some tenths of a second.
+# Work of the search for the gain of more memory: some tenths of a second.
 BRIEF_WORK = 1_000_000
 _MORE = 0.10
-# Overheads that differ by less are not told apart.
+# Smaller differences of overheads are ignored.
 _SAME = 0.0005
 _LABEL = 15
 
@@ -23,7 +23,7 @@ def answers(part: PlanReport, adding: Sequence[PlanReport], plans: int) -> list[
     """The four questions and answers.
 
     part: the largest plan of steps that make their gradients. adding: that of steps that add to them, if any.
-    plans: how many there are in all.
+    plans: total number.
     """
     return [
         *_labelled("does it fit?", _fit(part)),
@@ -35,7 +35,7 @@ def answers(part: PlanReport, adding: Sequence[PlanReport], plans: int) -> list[
 
 
 def phases(seconds: Mapping[str, float]) -> list[str]:
-    """Of `fit`, where it is known."""
+    """Seconds of `fit` by phase, if known."""
     if not seconds:
         return []
     first, *further = _filled([f"{name} {value:.2f}" for name, value in seconds.items()])
@@ -43,7 +43,7 @@ def phases(seconds: Mapping[str, float]) -> list[str]:
 
 
 def without_plan(peak: int, budget: int) -> list[str]:
-    """peak: of a step in eager mode, as measured; 0 where nothing ran yet."""
+    """peak: measured, of a step in eager mode; 0 before any ran."""
     if not peak:
         return ["nothing planned yet: run a training step first"]
     fits = f"{'yes' if peak <= budget else 'NO'}: {format_bytes(peak)} measured"
@@ -71,7 +71,7 @@ def _filled(items: list[str], width: int = 62) -> list[str]:
 
 
 def _peak_of(part: PlanReport) -> tuple[int | None, bool]:
-    """What was measured, if anything; and whether all that is known is within the budget."""
+    """The measured peak, if any, and whether all known peaks are within the budget."""
     measured = part.measured_peak
     if part.exceeded:
         measured = max(measured or 0, part.predicted_peak + part.exceeded)
@@ -127,7 +127,7 @@ def _certainty(part: PlanReport) -> list[str]:
 
 
 def _distance(part: PlanReport) -> list[str]:
-    """To the fastest plan."""
+    """The distance to the fastest plan."""
     if part.overhead <= 0:
         return ["no plan is faster: nothing is added"]
     if part.asked is None:
@@ -173,7 +173,7 @@ def _percent(share: float) -> str:
 
 
 class Remembered:
-    """`PlanReport.within` by a function that is called once for each budget."""
+    """`PlanReport.within` with cached results by budget."""
 
     def __init__(self, find: Callable[[int], float | None]) -> None:
         self._find = find
@@ -186,7 +186,7 @@ class Remembered:
 
 
 def overhead_within(graph: remat.Graph, order: Literal["fixed", "free"], target: int) -> float | None:
-    """Of a plan within so many bytes, by a short search; the same on every machine."""
+    """The overhead of a plan within this many bytes, by a short deterministic search."""
     if target >= graph.keep_all_peak:
         return 0.0
     found = remat.plan(graph, max(1, target), order=order, time_limit=None, work_limit=BRIEF_WORK)

@@ -1,4 +1,5 @@
-"""Plans of the core for one graph: a first one by work, and what a search within the limits comes to."""
+"""Plans of the core for one graph: a first one under a work limit, and the result of a search within the
+limits."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from remat.planning import Effort
 from ..base.progress import ProgressLine
 from .options import Options
 
-# Work of a first plan, which takes milliseconds: far more than retention uses before it stops by itself.
+# Work limit of a first plan (milliseconds): far more than retention uses before it stops.
 _FIRST_WORK = 10_000_000
-# The same with a host, for each op: what the linear programs of a first joint plan take, and not much more.
+# The same with a host, per op: slightly more than the linear programs of a first joint plan need.
 _FIRST_WORK_WITH_HOST = 300
 
 
-# Of a search for the least peak: some two seconds.
+# Work of a search for the least peak: about two seconds.
 _LEAST_WORK = 10_000_000
 # What is proved to be so near to the fastest plan is left as it is after a short search, where nobody says
 # how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch_results.md).
@@ -36,7 +37,7 @@ _MOST_STEPS = 64
 
 
 class _Reached:
-    """How near to the fastest plan long searches came, by step and share of the memory that it takes."""
+    """Gaps that long searches reached, by step and share of its memory."""
 
     def __init__(self) -> None:
         self._gaps: OrderedDict[Hashable, list[tuple[float, float]]] = OrderedDict()
@@ -48,7 +49,7 @@ class _Reached:
             self._gaps.popitem(last=False)
 
     def near(self, step: Hashable, share: float) -> float | None:
-        """What is as near as that; None where the step was not searched for long at about this share."""
+        """The gap reached before; None if the step was not searched at length at about this share."""
         gaps = [gap for other, gap in self._gaps.get(step, ()) if abs(other - share) <= _ABOUT]
         return max(_NEAR, gaps[-1] + _NOT_WORSE) if gaps else None
 
@@ -57,7 +58,7 @@ _reached = _Reached()
 
 
 def _step_of(graph: remat.Graph, options: Options) -> Hashable:
-    """Who has the same is the same step at other sizes, as good as surely."""
+    """A key that is equal, practically only, for the same step at other sizes."""
     return (
         graph.producers.tobytes(),
         graph.num_ops,
@@ -68,14 +69,14 @@ def _step_of(graph: remat.Graph, options: Options) -> Hashable:
 
 
 def seconds_for(graph: remat.Graph) -> float:
-    """A time limit by the size of the graph: the search gains little after it (docs/torch_results.md)."""
+    """A time limit by the size of the graph; the search gains little beyond (docs/torch_results.md)."""
     return min(20.0, 1.0 + graph.num_ops / 400)
 
 
 def first_plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult | None:
-    """What `auto` begins with, by work instead of time: the same on a busy machine.
+    """The first plan of `auto`, under a work limit: independent of the machine's load.
 
-    None where another planner was asked for.
+    None if another planner was requested.
     """
     if options.planner != "auto":
         return None
@@ -92,10 +93,10 @@ def search(
     progress: ProgressLine | None = None,
     allocator: str | None = None,
 ) -> remat.PlanResult:
-    """A plan for one graph within `target` bytes: of live memory, or of what an allocator takes for it.
+    """A plan for one graph within `target` bytes, of live memory or of memory reserved by an allocator.
 
-    Where limits stop the search before it has one, the first plan, or that of the least peak; with a host
-    also one that copies nothing.
+    If limits stop the search before it finds one, the first plan, or that of least peak; with a host, also
+    one without copies.
     """
     if allocator is not None:
         return remat.plan(
@@ -125,9 +126,9 @@ def _effort(graph: remat.Graph, options: Options, progress: ProgressLine | None)
 def _briefly(
     graph: remat.Graph, target: int, options: Options, effort: Effort, reached: float | None
 ) -> remat.PlanResult | None:
-    """What short searches come to, if it is near, or nearly; what they took is off the limit.
+    """The result of short searches, if its gap is small enough; their time counts towards the limit.
 
-    reached: ends as soon as it is as near as that.
+    reached: gap at which to stop.
     """
     limit, near = float(effort["time_limit"] or 0.0), _NEAR if reached is None else reached
     for seconds, for_each_op, enough in (
@@ -174,12 +175,12 @@ def _search(
         least = least_plan(graph, options)
         return least if least.plan is not None and (least.peak or 0) <= target else result
     if result.smallest_known_budget() <= target:
-        # The search for the least peak found one; the process knows it now, and planning starts from it.
+        # The search for the least peak stored its plan in the process's store, and planning starts from it.
         return remat.plan(graph, target, options.planner, host=host, **effort)
     return result
 
 
 def least_plan(graph: remat.Graph, options: Options) -> remat.PlanResult:
-    """Of the least peak that is found with so much work: the same in every process."""
+    """The plan of least peak found with this much work, the same in every process."""
     effort: Effort = {"order": options.order, "time_limit": None, "work_limit": _LEAST_WORK}
     return remat.plan(graph, objective="peak", **effort)

@@ -1,7 +1,8 @@
 """Costs and plans on disk, shared by all processes that name the same folder.
 
-Every file is found by a hash of what it holds for, says so itself, and is written whole or not at all. What
-cannot be read or is not ours is ignored with a warning and written again; nothing here can make a run fail.
+Every file is named by a hash of the problem or environment that it holds for, contains that too, and is
+written atomically. Unreadable or foreign files are ignored with a warning and replaced; nothing here makes a
+run fail.
 
     costs-<hash of the environment>.json    one per environment, merged under a lock
     plan-<hash of the problem>.json         one per planned graph
@@ -26,13 +27,13 @@ from ..cost.files import costs_from_json, costs_to_json
 
 try:
     import fcntl
-except ImportError:  # then a merge may lose measurements of another process, nothing else
+except ImportError:  # then a merge may lose measurements of another process
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("remat.torch")
 
 PLAN_FORMAT, PLAN_VERSION = "remat.torch.plan", 1
-# Least recently used files go first, oldest measurements too.
+# Drops least recently used files first, and oldest measurements.
 MAX_FILES = {"plan": 256, "costs": 16}
 MAX_COSTS = 20_000
 _ABANDONED_S = 3600
@@ -64,7 +65,7 @@ class Store:
         return self._read(self._path("costs", environment), read) or {}
 
     def add_costs(self, environment: Mapping[str, str], found: Mapping[str, Cost]) -> dict[str, Cost]:
-        """Add measurements; returns them as they now stand: what is there already stays.
+        """Add measurements and return the stored ones: existing entries stay.
 
         So all processes plan with the same costs, and find each other's plans.
         """
@@ -77,7 +78,7 @@ class Store:
         return {key: merged[key] for key in found}
 
     def load_plan(self, problem: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was found for a problem; the caller checks that it holds."""
+        """The stored plan of a problem; the caller checks it."""
 
         def read(text: str) -> dict[str, Any]:
             content = json.loads(text)
@@ -105,7 +106,7 @@ class Store:
             self._write(self._path("plan", problem), json.dumps(content) + "\n", "plan")
 
     def ignore_plan(self, problem: Mapping[str, Any], why: object) -> None:
-        """Say that a stored plan does not hold."""
+        """Warn that a stored plan is invalid."""
         self._warn(self._path("plan", problem), why)
 
     def _path(self, kind: str, key: Mapping[str, Any]) -> Path:
@@ -145,15 +146,15 @@ class Store:
                 old.unlink()
 
     def _abandoned(self) -> list[Path]:
-        """What processes left that died while they wrote."""
+        """Temporary files of processes that died while writing."""
         return [f for f in self.folder.glob(".*.tmp") if time.time() - _last_use(f) > _ABANDONED_S]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among the processes that use the folder, where the system can do that."""
+        """Exclusive access among the processes that use the folder, if the system supports it."""
         with contextlib.ExitStack() as stack:
             if fcntl is not None:
-                with contextlib.suppress(OSError):  # a folder that cannot be written to: said on writing
+                with contextlib.suppress(OSError):  # not writable: reported on writing
                     self.folder.mkdir(parents=True, exist_ok=True)
                     lock = stack.enter_context(open(self.folder / ".lock", "w"))
                     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,8 @@
-"""Plans for graphs whose saved tensors are in memory together: parts of a broken model, several calls of one.
+"""Plans for graphs whose saved tensors are in memory together: parts of a model with graph breaks, several
+calls of one model.
 
-Each part is planned by itself, as if it ran alone, within what the others leave; how much that is, is split
-between them so that all together are fastest.
+Each part is planned separately within the memory that the others leave; the memory is split between them so
+that the total time is least.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ def plan_together(
 ) -> tuple[remat.PlanResult, int]:
     """A plan for the first of several parts, and the bytes that the others hold beside it at its peak.
 
-    What is decided for all of them is kept, so that each gets its plan of the same decision.
-    Raises NoPlanError.
+    The decision for all parts is cached, so that each gets its plan of the same decision. Raises NoPlanError.
     """
     ordered = sorted(parts, key=lambda part: part.number)
     decided = cache.found(
@@ -48,18 +48,18 @@ def plan_together(
     return decided[parts[0].number]
 
 
-# Of the ways to run a part that are looked at: how many steps what it holds at the loss goes down, and its
-# peak. Less than a byte a step where there is less than that between the most and the least.
+# Choices of a part: the number of steps down in bytes held at the loss, and in its peak; fewer in a small
+# range.
 _HELD_STEPS, _PEAK_STEPS = 12, 4
-# Where each of them is a search by the clock.
+# Fewer if each needs a search with a time limit.
 _FEW_HELD_STEPS, _FEW_PEAK_STEPS = 6, 1
-# Of the split itself, some seconds at most.
+# Limit of the split itself, some seconds at most.
 _SPLIT_WORK = 20_000_000
-# Of a limit that does, between one that does not and keeping everything; and limits tried from there on.
+# Bisections between a limit that fails and keep-all; and limits tried from there on.
 _HALVINGS, _TRIES = 12, 4
-# To make the plan that keeps everything.
+# Work to make the keep-all plan.
 _KEEP_WORK = 1_000_000
-# Searches around what was split, each time for the choices that are new.
+# Rounds of search after a split, each for the new choices.
 _ROUNDS = 4
 
 _Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
@@ -67,9 +67,7 @@ _Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
 
 @dataclass(frozen=True)
 class _Choice:
-    """One way to run a part; bytes of what it holds at the loss and at its peak. cap, target: what was asked
-    of the planner.
-    """
+    """One way to run a part; bytes held at the loss and at its peak. cap, target: the planner's arguments."""
 
     result: remat.PlanResult
     held: int
@@ -109,7 +107,7 @@ class _Together:
         self.seconds = options.time_limit or max(seconds_for(part.graph) for part in parts)
         host = options.settled_host
         if host is not None and host.budget is not None:
-            # All calls in flight have theirs there at the same time.
+            # All calls in flight hold theirs at the same time.
             calls = sum(part.copies for part in parts)
             budget = max(1, host.budget // calls)
             options = replace(options, host=with_budget(host, budget))
@@ -139,7 +137,7 @@ class _Together:
         }
 
     def smallest(self) -> int:
-        """The least limit that was seen to do, of a few; whether one does depends on work alone."""
+        """The least limit, of a few tried, that suffices; depends on work limits only."""
         most = max(self.beside.keep_all_peaks())
         wide = self._within(most)
         curves = wide._curves(wide._first, _HELD_STEPS, _PEAK_STEPS)
@@ -157,7 +155,7 @@ class _Together:
         return _Together(self.parts, self.options, limit, self.cache, self.progress)
 
     def _kept_all(self) -> list[_Choice] | None:
-        """All parts without recomputation, where the limit allows that."""
+        """All parts without recomputation, if the limit allows that."""
         if max(self.beside.keep_all_peaks()) > self.limit:
             return None
         chosen = [
@@ -172,7 +170,7 @@ class _Together:
         return found if fits else None
 
     def _curves(self, find: _Find, held_steps: int, peak_steps: int) -> dict[str, list[_Choice]]:
-        """By key of a part the ways to run it."""
+        """The choices of each part, by its key."""
         curves: dict[str, list[_Choice]] = {}
         for i, key in enumerate(self.keys):
             if key not in curves:
@@ -213,7 +211,7 @@ class _Together:
         return _Choice(result, held, self._peak(index, result), cap, target)
 
     def _split(self, curves: Mapping[str, Sequence[_Choice]]) -> list[_Choice] | None:
-        """Of each part a choice, at the least duration of all, or None."""
+        """A choice for each part, at the least total duration, or None."""
         count = len(self.parts)
         nothing = [0] * count
         room = [self.limit - self.beside.of(i, nothing) for i in range(count)]

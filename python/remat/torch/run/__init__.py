@@ -1,1 +1,1 @@
-"""Carry out a plan: rewritten graphs, generated code, Inductor, what becomes of the outputs."""
+"""Carries out plans: rewritten graphs, generated code, Inductor, use of the outputs."""

@@ -1,4 +1,4 @@
-"""See what becomes of the outputs of a graph, and of their gradients, in its backward."""
+"""Watches the outputs of a graph, and their gradients, in its backward."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Watch:
         self._note(graded | self._reached, self._held())
 
     def _held(self) -> set[int]:
-        """Outputs whose memory a tensor shows that is none of those that the backward itself has saved."""
+        """Outputs held by a tensor other than those that the backward itself has saved."""
         there = {i: storage.cdata for i, storage in self._storages.items() if not storage.expired()}
         context = self._context()
-        if self._packed or context is None:  # asking for what is saved would call hooks
+        if self._packed or context is None:  # unpacking saved tensors would call hooks
             return set(there)
         users = {i: users_of_storage(number) for i, number in there.items()}
         saved = Counter(storage_id(t) for t in context.saved_tensors if isinstance(t, torch.Tensor))
@@ -66,8 +66,8 @@ def _adding(target: set[int], index: int) -> Callable[[Any], None]:
 class Tangents:
     """The gradients of outputs that a backward takes, in its order.
 
-    names: of the outputs. note_strides: told what strides they have, by name, where a trace with those would
-    differ. note_held: told at the end whether somebody still holds one.
+    names: of the outputs. note_strides: called with their strides, by name, if a trace with these would
+    differ. note_held: called at the end with whether one is still held.
     """
 
     note_strides: Callable[[dict[str, Strides]], None]
@@ -81,9 +81,9 @@ class Tangents:
 def watch_tangents(
     run: Callable[[list[Any]], Any], gm: fx.GraphModule, tangents: Tangents, prepared: Callable[[], Any]
 ) -> Callable[[list[Any]], Any]:
-    """The backward half, which sees what gradients of outputs come.
+    """The backward half, wrapped to see the gradients of outputs.
 
-    prepared: what it returns in place of its own results, or None.
+    prepared: gradients to return in place of its own results, or None.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     traced = {i: node.meta["val"] for i, node in enumerate(placeholders) if is_tangent(node)}

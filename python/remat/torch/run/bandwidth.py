@@ -1,4 +1,4 @@
-"""How fast a host is reached: copies both ways, alone and beside ops."""
+"""Measures the bandwidth to the host: copies both ways, alone and beside ops."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .channels import Channels, Copy, Region
 
 log = logging.getLogger("remat.torch")
 
-# Of a measurement: bytes of a copy, how many copies a way, and of the small ones that show the latency.
+# Of a measurement: bytes of a copy, copies per way, and number of small copies that show the latency.
 _BYTES, _COPIES, _SMALL = 8 << 20, 8, 4096
 _SMALL_COPIES = 50
-# Both ways at once that are no faster together than this times one of them share a link.
+# Two ways share a link if together they are not faster than this factor times one of them.
 _SHARED = 1.4
 
 
 @cache
 def measured_host(channels: Channels, device: torch.device) -> remat.Host:
-    """Bandwidths beside ops, which are the lower ones, to two digits; once in a process.
+    """Bandwidths during ops, which are lower, to two digits; measured once per process.
 
-    Raises HostMemoryError where there is no room for it.
+    Raises HostMemoryError if there is no room for it.
     """
     found = _Measurement(channels, device)
     out, back = (min(found.rate(way), found.rate(way, beside_ops=True)) for way in ("out", "in"))
@@ -61,7 +61,7 @@ class _Measurement:
         self.tensors = [
             torch.zeros(_BYTES, dtype=torch.uint8, device=device).untyped_storage() for _ in range(2)
         ]
-        self.rate("out", "in")  # the first copy into memory that is new is slower
+        self.rate("out", "in")  # the first copy into new memory is slower
 
     def _issue(self, way: str, number: int) -> Copy:
         if way == "out":
@@ -69,7 +69,7 @@ class _Measurement:
         return self.channels.back(self.region, (_COPIES + number) * _BYTES, self.tensors[1], None)
 
     def rate(self, *ways: str, beside_ops: bool = False) -> float:
-        """Bytes per second, of all these ways together."""
+        """Total bytes per second of these ways."""
         with _ops(self.device) if beside_ops else _nothing() as run_one:
             start = self._now()
             copies = [self._issue(way, number) for number in range(_COPIES) for way in ways]
@@ -81,7 +81,7 @@ class _Measurement:
         return len(copies) * _BYTES / max(seconds, 1e-9)
 
     def latency(self) -> float:
-        """Seconds of a copy of next to nothing."""
+        """Seconds of a tiny copy."""
         small = torch.zeros(_SMALL, dtype=torch.uint8, device=self.device).untyped_storage()
         found = []
         for _ in range(_SMALL_COPIES):
@@ -97,7 +97,7 @@ class _Measurement:
 
 @contextmanager
 def _ops(device: torch.device) -> Iterator[Callable[[], object]]:
-    """Runs an op that is bound by memory and one that is not, in turns."""
+    """Alternates an op that is bound by memory with one that is not."""
     a, b = (torch.ones(512, 512, device=device) for _ in range(2))
     wide = torch.ones(1 << 20, device=device)
 

@@ -1,4 +1,4 @@
-"""Copies between a device and memory beside it, while ops run: two channels, each first in, first out.
+"""Copies between a device and host memory while ops run: two channels, each first in, first out.
 
 The two implementations: a file that is mapped from disk and a thread for each way (device CPU), and pinned
 memory and a stream for each way (device CUDA).
@@ -28,7 +28,7 @@ from ..base.units import exact_bytes
 
 
 class Region(Protocol):
-    """Bytes of the host.
+    """A region of host memory.
 
     size: how many.
     """
@@ -37,34 +37,35 @@ class Region(Protocol):
 
 
 class Copy(Protocol):
-    """One that was issued."""
+    """An issued copy."""
 
     def wait(self) -> float:
-        """No op that is called from now on runs before it has ended. Returns the seconds that this took."""
+        """Later ops run only after the copy has ended. Returns the seconds waited."""
 
     def has_ended(self) -> bool:
-        """Asks, and does not wait."""
+        """True if the copy has ended; does not wait."""
 
 
 class Channels(Protocol):
-    """The ways to a host and back, for all that copies on one device."""
+    """The channels to a host and back, shared by all copies of one device."""
 
     device: torch.device
 
     def __hash__(self) -> int: ...
 
     def reserve(self, size: int) -> Region:
-        """Raises HostMemoryError where there is not so much."""
+        """Reserve host memory. Raises HostMemoryError if there is not enough."""
 
     def out(self, source: torch.UntypedStorage, region: Region, offset: int, holder: object) -> Copy:
-        """Issue a copy of a whole storage to the region; its bytes and `holder` stay till it has ended."""
+        """Issue a copy of a whole storage to the region; its memory and `holder` are held until it has
+        ended."""
 
     def back(self, region: Region, offset: int, target: torch.UntypedStorage, holder: object) -> Copy:
         """Issue a copy from the region over a whole storage."""
 
 
 class MappedFile:
-    """A region in a file that has no name: it ends with the process, however that ends."""
+    """A region in an unnamed file, which disappears with the process."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.size = size
@@ -99,12 +100,12 @@ def _why_no_space(folder: Path, size: int, error: OSError) -> str:
 
 
 def move(target: int, source: int, size: int) -> None:
-    """Between addresses; other threads run meanwhile."""
+    """Copies between addresses without the GIL."""
     ctypes.memmove(target, source, size)
 
 
 class _Job:
-    """A copy by a thread. It lets go of what it holds before it says that it has ended."""
+    """A copy by a thread. It releases what it holds before it reports its end."""
 
     def __init__(self, target: int, source: int, size: int, held: tuple[object, ...]) -> None:
         self._move: tuple[int, int, int] | None = (target, source, size)
@@ -116,7 +117,7 @@ class _Job:
         try:
             assert self._move is not None
             move(*self._move)
-        except BaseException as error:  # whoever waits hears of it
+        except BaseException as error:  # re-raised for the waiting thread
             self._error = error
         self._held = ()
         self._ended.set()
@@ -137,7 +138,7 @@ class _Job:
 
 
 class _Worker:
-    """One way: a thread that carries out one copy after the other."""
+    """One channel: a thread that runs one copy after the other."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -152,7 +153,7 @@ class _Worker:
         return job
 
     def _start(self) -> None:
-        """Threads do not live on in the child of a process that forks."""
+        """Starts the thread, also in a forked child, which does not inherit it."""
         with self._lock:
             if self._process == os.getpid():
                 return
@@ -167,7 +168,7 @@ def _work(jobs: queue.SimpleQueue[_Job]) -> None:
 
 
 class FileChannels:
-    """To files in a folder and back, by a thread for each way."""
+    """Channels to files in a folder, with a thread for each way."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.device = folder, torch.device("cpu")
@@ -185,12 +186,12 @@ class FileChannels:
         return self._back.put(_Job(target.data_ptr(), region.address + offset, target.nbytes(), held))
 
 
-# File systems that are memory themselves.
+# File systems in memory.
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 
 def folder_on_disk() -> Path:
-    """Where temporary files go, unless that is memory."""
+    """The folder of temporary files, unless it is in memory."""
     folders = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
     for folder in folders:
         if os.access(folder, os.W_OK) and _file_system(folder) not in _IN_MEMORY:
@@ -199,7 +200,7 @@ def folder_on_disk() -> Path:
 
 
 def _file_system(folder: Path) -> str:
-    """Its type; "" where the system does not say."""
+    """The type of a file system; "" if unknown."""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
@@ -214,9 +215,9 @@ def _file_system(folder: Path) -> str:
 
 
 class PinnedMemory:
-    """A region of memory that the device reaches by itself.
+    """A region of pinned memory.
 
-    read: when the last copy back from it has ended.
+    read: event after the last copy back from it.
     """
 
     def __init__(self, size: int) -> None:
@@ -231,7 +232,7 @@ class PinnedMemory:
             ) from None
 
     def note_read(self, ended: Any) -> None:
-        """Its bytes are read until this event."""
+        """Notes that its bytes are read until this event."""
         self.read = ended
 
 
@@ -240,7 +241,7 @@ class _StreamCopy:
 
     def __init__(self, stream: Any, event: Any, held: object) -> None:
         self._stream, self._event = stream, event
-        # A call that is dropped: the allocator would hand memory on that is still copied from or to.
+        # For a dropped call: the allocator would reuse memory that is still copied.
         self._dropped = when_gone(self, _end_then_drop, event, held)
 
     def has_ended(self) -> bool:
@@ -248,7 +249,7 @@ class _StreamCopy:
 
     def wait(self) -> float:
         self._stream().wait_event(self._event)
-        # From here on the memory is handed on in the order of the stream that waits.
+        # From here on, the memory is reused in the order of the waiting stream.
         self._dropped.detach()
         return 0.0
 
@@ -259,10 +260,10 @@ def _end_then_drop(event: Any, held: object) -> None:
 
 
 class StreamChannels:
-    """To pinned memory and back, by a stream for each way. Streams wait, the process does not.
+    """Channels to pinned memory, with a stream for each way. Streams wait, the process does not.
 
-    No memory is handed to another stream by the allocator: what leaves is held until the stream of the ops
-    waits for its copy, and what comes back is allocated in the order of that stream.
+    Memory never changes streams in the allocator: an offloaded storage is held until the ops' stream waits
+    for its copy, and memory for a copy back is allocated in the order of that stream.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -295,7 +296,7 @@ class StreamChannels:
         return self._runtime.current_stream()
 
     def _copy(self, way: Any, target: torch.Tensor, source: torch.Tensor, holder: object) -> _StreamCopy:
-        # After the op that made it, or that had this memory before.
+        # After the op that made it, or that used this memory before.
         way.wait_event(self._current().record_event())
         with self._runtime.in_stream(way):
             self._move(target, source)
@@ -313,8 +314,8 @@ def _stream_channels(device: torch.device) -> StreamChannels:
 
 
 def channels_of(device: torch.device, folder: str | Path | None) -> Channels:
-    """Of a device; one pair for the whole process. folder: where files go, on the CPU. Raises UsageError
-    where there are none.
+    """The channels of a device, one pair per process. folder: of the files, on the CPU. Raises UsageError if
+    the device has none.
     """
     if device.type == "cpu":
         return _file_channels(folder_on_disk() if folder is None else Path(folder))

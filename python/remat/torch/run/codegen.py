@@ -1,7 +1,7 @@
 """Straight-line Python for an fx graph: one local variable per result, freed at its last read.
 
-What PyTorch generates costs two attribute lookups and two Python calls for each op, and the argument parser
-of its operator objects is slower than that of its functions; a step has thousands of ops and views.
+PyTorch's generated code takes two attribute lookups and two Python calls per op, and the argument parser of
+its operator objects is slower than that of its functions; a step has thousands of ops and views.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _numbers = itertools.count()
 
 
 def callee_of(target: Any) -> Callable[..., Any]:
-    """What is called for a node with this target."""
+    """The function to call for a node with this target."""
     bound = _BINDINGS.get(target)
     if bound is not None:
         return bound
@@ -76,8 +76,8 @@ def boxed(
 ) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read.
 
-    plan: asked at each call; what follows the plan is told of its steps.
-    pool_user: asked at each call; results with places in its pool are written there if it can be entered.
+    plan: called at each run; its observers are notified of the steps. pool_user: called at each run; results
+    with places in its pool are written there if the pool is free.
     """
     text = _Source(gm).text()
     run = text.function()
@@ -107,16 +107,16 @@ class _InPool:
         self.gm = gm
         tokens = [i for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if TOKEN in n.meta]
         self.token = tokens[0] if tokens else None
-        # Ops that read other strides than the traced ones, for which nobody has seen what they make.
+        # Ops with inputs of strides other than traced, for which the results are not tested.
         self.others: set[fx.Node] = set()
         self.text: _Text | None = None
 
     def enter(self, pool_user: PoolUser, args: Sequence[Any]) -> Any:
-        """What holds the pool while the half runs, or None."""
+        """The object that holds the pool while the half runs, or None."""
         return pool_user.enter() if self.token is None else pool_user.enter_again(args[self.token])
 
     def run(self, pool_user: PoolUser, mark: Mark | None, args: list[Any]) -> Any:
-        """While the pool is held."""
+        """Run the half, while the pool is held."""
         if self.text is None:
             first = _Source(self.gm, lambda node: Checked(node, callee_of(node.target), self.others)).text()
             results = first.function(mark, pool_user.tensors(id(self), first.spots))(args)
@@ -135,7 +135,7 @@ class _InPool:
 
 @dataclass(frozen=True)
 class _Text:
-    """Lines of a function, the step of the plan that each belongs to, if any, and what the lines name.
+    """Lines of a function, their steps of the plan, if any, and the names used.
 
     spots: by name, tensors in a pool.
     """
@@ -146,7 +146,7 @@ class _Text:
     spots: dict[str, Spot]
 
     def function(self, mark: Mark | None = None, named: Mapping[str, Any] | None = None) -> Any:
-        """mark: called before each step, and at the end. named: what else the lines name."""
+        """mark: called before each step, and at the end. named: further names used by the lines."""
         name = f"<remat graph {next(_numbers)}>"
         lines = self.lines if mark is None else list(self._marked())
         text = "def run(args):\n" + "".join(f"    {line}\n" for line in lines)
@@ -172,7 +172,8 @@ class _Source:
 
     Names: `a` and a number for arguments, `v` for results, `k` for what is called, `c` for constants, `s` for
     tensors in a pool.
-    placed: for a node whose results have places, what writes there, or None; without it there is no pool.
+    placed: for a node whose results have places, the form that writes there, or None; without it there is no
+    pool.
     """
 
     def __init__(self, gm: fx.GraphModule, placed: Callable[[fx.Node], Any] | None = None) -> None:
@@ -206,7 +207,8 @@ class _Source:
         return _Text(self.lines, self.positions, self.globals, self.spots)
 
     def _returned(self, item: Any) -> str:
-        """Autograd keeps what is saved: a tensor of this call alone, which tells that the pool is in use."""
+        """Returns saved tensors as new tensors of this call, which autograd keeps, so that they show that the
+        pool is in use."""
         text = self._text(item)
         in_pool = self.placed is not None and isinstance(item, fx.Node) and SAVED in item.meta
         return f"{self._callee(aten.detach.default)}({text})" if in_pool else text
@@ -235,7 +237,7 @@ class _Source:
         return f"{name} = {known}({', '.join(arguments)})"
 
     def _spots(self, node: fx.Node) -> list[str]:
-        """Keywords: where the results of a node go."""
+        """Keyword arguments with the places of a node's results."""
         place: Place = node.meta[PLACE]
         found: list[str] = []
         tensors = tensors_of(node.meta["val"])
@@ -252,7 +254,7 @@ class _Source:
         return self.known[target]
 
     def _called(self, function: Any) -> str:
-        """The same for what is called as it is."""
+        """The same for calls that are emitted unchanged."""
         key = "called", function
         if key not in self.known:
             self.known[key] = f"k{len(self.known)}"
@@ -281,7 +283,7 @@ class _Source:
 
 
 def _with_dead(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, list[fx.Node]]]:
-    """Every node but the output, with the nodes that nothing after it reads, itself among them."""
+    """Every node except the output, with the nodes that are dead after it, possibly itself."""
     last: dict[fx.Node, fx.Node] = {}
     for node in nodes:
         last.setdefault(node, node)
@@ -291,7 +293,7 @@ def _with_dead(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, list[fx.Node]]]:
     for node, reader in last.items():
         if node.op != "get_attr":
             dying.setdefault(reader, []).append(node)
-    # Arguments that nothing reads go first.
+    # Unread arguments are freed first.
     for node in nodes:
         if node.op != "output":
             yield node, dying.get(node, [])

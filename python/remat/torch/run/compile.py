@@ -22,11 +22,11 @@ from .replay import PreparedGradients
 
 
 class _TracedError(Exception):
-    """Leaves AOTAutograd where only a trace was wanted."""
+    """Raised to leave AOTAutograd if only a trace is needed."""
 
 
 def traced_alone(gm: fx.GraphModule, args: Sequence[Any], strides: TangentStrides) -> JointTrace | None:
-    """The trace of a graph of Dynamo, which is not compiled; None if it has no gradients."""
+    """The trace of a graph of Dynamo, without compiling it; None if it has no gradients."""
 
     def stop(*_: Any, **__: Any) -> Any:
         raise _TracedError
@@ -83,21 +83,19 @@ def compile_in_order(
     keep: bool = True,
     traced: Callable[[JointTrace], None] = lambda _: None,
 ) -> tuple[Callable[..., Any], JointTrace | None]:
-    """A graph of Dynamo, compiled for these inputs, and its trace, which may be given as known; None where
-    it is not to be kept.
+    """A graph of Dynamo compiled for these inputs, and its trace (which may be passed in as `known`); None if
+    it is not kept.
 
-    partition: from the joint graph and the number of its forward outputs to the two halves.
-    strides: of the gradients that the backward takes; tangents: told about those that come.
-    prepared: gradients that a backward returns in place of its own.
-    plan: what the halves carry out, for what follows it; nothing is planned where no gradients are asked for.
-    pool_user: of the pool in which results have places, if they have.
-    verify: it may be asked what each op makes.
-    traced: called with a new trace before anything is planned.
+    partition: from the joint graph and the number of its forward outputs to the two halves. strides: of the
+    gradients that the backward takes; tangents: receives the real ones. prepared: gradients that a backward
+    returns in place of its own. plan: the plan of the halves, for observers; none without gradients.
+    pool_user: of the pool with places for results, if any. verify: results of ops may be recorded. traced:
+    called with a new trace before anything is planned.
     """
     write_out = recordable if verify else boxed
     num_inputs = len(args)
 
-    # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
+    # Up to PyTorch 2.12 these functions outlive the first forward, so they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
         with phase("code"):
             return write_out(half, plan, pool_user)

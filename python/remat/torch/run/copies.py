@@ -1,8 +1,8 @@
-"""Copies of values while a plan runs: what leaves the device, where it is meanwhile, how it comes back.
+"""Carries out the copies of a plan: eviction to the host, places there, and fetches.
 
-All that belongs to one call of a plan is in one object, from its forward to the end of its backward. The
-backward finds it by a token among the saved tensors: when that ends, the call will see no backward any more,
-and its place on the host is free as soon as no copy uses it.
+The state of one call of a plan is in one object, from its forward to the end of its backward. The backward
+finds it by a token among the saved tensors: when the token dies, there will be no further backward, and the
+call's place on the host is free as soon as no copy uses it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .channels import Channels, Copy, Region
 
 # Places on the host begin at multiples of this.
 _ALIGNMENT = 64
-# Of laying them out: a plan has few copies, and any good layout will do.
+# Work of their layout: a plan has few copies, and any good layout suffices.
 _LAYOUT_WORK = 200_000
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where values are on the host: offsets by value, in `size` bytes."""
+    """The layout of values on the host: offsets by value, in `size` bytes."""
 
     offsets: Mapping[int, int]
     size: int
 
 
 def lay_out(graph: remat.Graph, copies: Sequence[CopyStep]) -> Places:
-    """Places for all that a plan copies out, that of a value free again after its last copy."""
+    """Lays out the values that a plan copies out; a value's place is free after its last copy."""
     issued = {value: issue for value, way, issue, _ in copies if way == "out"}
     ended: dict[int, int] = {}
     for value, _, _, wait in copies:
@@ -63,7 +63,7 @@ def lay_out(graph: remat.Graph, copies: Sequence[CopyStep]) -> Places:
 class HostPool:
     """Regions of the host for the calls of one model, kept for the next ones.
 
-    budget: bytes that all calls in flight may have together; bytes_used: those that they have.
+    budget: bytes for all calls in flight together; bytes_used: bytes in use.
     """
 
     def __init__(self, channels: Channels, budget: int | None) -> None:
@@ -71,7 +71,7 @@ class HostPool:
         self._free: list[Region] = []
         self.bytes_used = 0
         self._process = os.getpid()
-        # Collecting garbage may give a region back while this thread takes one.
+        # Garbage collection may return a region while this thread takes one.
         self._lock = threading.RLock()
 
     def lease(self, size: int) -> Lease:
@@ -98,7 +98,7 @@ class HostPool:
         return best
 
     def _new(self, size: int) -> Region:
-        # Those that are free are too small.
+        # The free regions are too small.
         self._free.clear()
         used = self.bytes_used
         if self.budget is not None and used + size > self.budget:
@@ -116,18 +116,18 @@ class HostPool:
                 self._free.append(region)
 
     def bytes_free(self) -> int:
-        """Of regions that wait for the next call."""
+        """Bytes of regions kept for the next call."""
         with self._lock:
             return sum(region.size for region in self._free)
 
     def forget(self) -> None:
-        """Give them back to the system."""
+        """Return free regions to the system."""
         with self._lock:
             self._free.clear()
 
 
 class Lease:
-    """A region, until nobody holds this."""
+    """Holds a region as long as this object lives."""
 
     def __init__(self, region: Region, give_back: Callable[[Region], None]) -> None:
         self.region = region
@@ -135,7 +135,7 @@ class Lease:
 
 
 class _Away(NamedTuple):
-    """A tensor on the host: where, and all that it takes to make it again."""
+    """A tensor on the host: its place, and the data to restore it."""
 
     lease: Lease
     size: int
@@ -148,7 +148,7 @@ class _Away(NamedTuple):
 
 @dataclass
 class _Call:
-    """lease: where copies out go. away: by value. issued: by number of the copy."""
+    """lease: the region of copies out. away: by value. issued: by number of the copy."""
 
     lease: Lease
     away: dict[int, _Away] = field(default_factory=dict)
@@ -159,7 +159,7 @@ _numbers = itertools.count()
 
 
 class Copies:
-    """Carries out the copies of one plan; the functions that it makes are ops of the two halves."""
+    """Carries out the copies of one plan; its functions are ops of the two halves."""
 
     def __init__(self, steps: Sequence[CopyStep], places: Places, pool: HostPool, traffic: Traffic) -> None:
         self.steps, self.places, self.pool, self.traffic = list(steps), places, pool, traffic
@@ -170,11 +170,11 @@ class Copies:
             self._at.setdefault((way, "wait", wait), []).append(number)
 
     def at(self, way: Literal["out", "in"], what: Literal["issue", "wait"], position: int) -> list[int]:
-        """The numbers of the copies of which that is at a step, in the sequence of the plan."""
+        """The numbers of the copies with this event at a step, in the sequence of the plan."""
         return self._at.get((way, what, position), [])
 
     def begin(self) -> Callable[[], _Call]:
-        """The first op of a forward. Raises HostMemoryError, and nothing has run."""
+        """The first op of a forward. Raises HostMemoryError before any other op runs."""
 
         def begin_copies() -> _Call:
             call = _Call(self.pool.lease(self.places.size))
@@ -184,7 +184,7 @@ class Copies:
         return begin_copies
 
     def token(self) -> Callable[[_Call], torch.Tensor]:
-        """The call as a tensor, which the backward gets."""
+        """The call as a tensor for the backward."""
 
         def token_of_call(call: _Call) -> torch.Tensor:
             number = next(_numbers)
@@ -197,7 +197,7 @@ class Copies:
         return token_of_call
 
     def resume(self) -> Callable[[torch.Tensor], _Call]:
-        """The call again. Each backward has its own: with `retain_graph` there are several."""
+        """The call in a backward. Each backward has its own copy: with `retain_graph` there are several."""
 
         def resume_copies(token: torch.Tensor) -> _Call:
             call = self._calls.get(int(token))
@@ -206,7 +206,7 @@ class Copies:
                     "host: the saved tensors of this call are copies (saved_tensors_hooks makes such), and "
                     "what was copied to the host for it is gone"
                 )
-            # Another backward needs what is on the host now: copies out of this one go elsewhere.
+            # Another backward needs the values on the host: this one's copies out use another place.
             lease = self.pool.lease(self.places.size) if keeps_graph() else call.lease
             return _Call(lease, dict(call.away), dict(call.issued))
 
@@ -235,7 +235,7 @@ class Copies:
         return copy_out
 
     def issue_in(self, number: int) -> Callable[[_Call], torch.Tensor]:
-        """A tensor like the one that was copied out, which holds the same from `wait` on."""
+        """A new tensor that holds the copied-out values from `wait` on."""
         value = self.steps[number][0]
         offset = self.places.offsets[value]
 
@@ -252,7 +252,7 @@ class Copies:
         return copy_in
 
     def wait(self, number: int) -> Callable[[_Call, torch.Tensor | None], None]:
-        """What follows runs when the copy has ended. The tensor, if one is given, is held until then."""
+        """Later ops run after the copy has ended. Holds the tensor, if given, until then."""
 
         def wait_for_copy(call: _Call, tensor: torch.Tensor | None) -> None:
             self.traffic.count_stall(call.issued[number].wait())

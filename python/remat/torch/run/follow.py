@@ -1,4 +1,4 @@
-"""Where a plan is while it runs: who follows it hears of every step before it begins."""
+"""Observers of a running plan, notified before every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..plan.report import PlanReport
 
 @dataclass
 class Place:
-    """A position in a plan that is known when the step is over, if ever. position: as `Mark` has it."""
+    """A position in a plan that is known only after the step, if at all. position: as in `Mark`."""
 
     position: int | None = None
     is_known: bool = False
@@ -20,8 +20,7 @@ class Place:
         self.position, self.is_known = position, True
 
 
-# Called with the position of a step in the plan before the step runs, and with None behind the last one of a
-# half.
+# Called with the position in the plan before each step, and with None after the last step of a half.
 Mark = Callable[["int | Place | None"], None]
 
 _marks: Callable[[PlanReport], Mark] | None = None
@@ -29,7 +28,7 @@ _marks: Callable[[PlanReport], Mark] | None = None
 
 @contextmanager
 def followed(marks: Callable[[PlanReport], Mark]) -> Iterator[None]:
-    """Halves of plans that run while the block does call what `marks` gives for their plan."""
+    """Inside the block, halves of plans call the observer that `marks` returns for their plan."""
     global _marks
     before, _marks = _marks, marks
     try:
@@ -39,7 +38,7 @@ def followed(marks: Callable[[PlanReport], Mark]) -> Iterator[None]:
 
 
 def mark_of(plan: Callable[[], PlanReport | None]) -> Mark | None:
-    """What a half of a plan has to call, if anybody follows it."""
+    """The observer of a plan, if any."""
     if _marks is None:
         return None
     known = plan()

@@ -1,4 +1,4 @@
-"""States of the random generators: saved where a random op runs first, set again where it runs once more."""
+"""Random generator states: saved at the first run of a random op, restored for its recomputation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from ..base.devices import runtime_of
 from ..trace.kernels import kernel_of
 
-# The generator is one for all threads: between its state and the draw that belongs to it none may come.
+# All threads share the generator: no other draw may come between saving its state and the op's draw.
 _drawing = threading.Lock()
 
 
 def run_and_save_rng(
     target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, Any]:
-    """Run a random op; also the generator's state from before it."""
+    """Run a random op; returns the generator's state before it as well."""
     with _drawing:
         return _run_and_save(target, device, *args, **kwargs)
 
@@ -33,7 +33,7 @@ def _run_and_save(
 def run_with_rng(
     state: torch.Tensor, target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Run a random op from a saved state; the generator goes on as if nothing had happened."""
+    """Run a random op from a saved state; the generator's own state does not change."""
     with _drawing:
         return _run_from(state, target, device, *args, **kwargs)
 

@@ -1,8 +1,8 @@
-"""Executor "inductor": forward and backward compiled by Inductor, what is kept and what runs again planned.
+"""Executor "inductor": forward and backward compiled by Inductor, with planned saved values and
+recomputations.
 
-Inductor asks a partitioner which results of the forward the backward gets; here the plan answers. Fusion and
-the order within a half are Inductor's own: `schedule` says what they need, and the first training step is
-looked at too.
+Inductor calls a partitioner to choose the saved results; here the plan decides. Fusion and the order within a
+half are Inductor's: `schedule` predicts their memory, and the first training step is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Partition = Callable[[fx.GraphModule, int], tuple[fx.GraphModule, fx.GraphModule
 
 
 class _PlanPartitioner(CustomPartitionerFn):
-    """Cuts a joint graph as a plan says."""
+    """Partitions a joint graph by a plan."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
@@ -40,7 +40,7 @@ class _PlanPartitioner(CustomPartitionerFn):
         return self._partition(gm, kwargs["num_fwd_outputs"])
 
     def uuid(self) -> Any | None:
-        return None  # a graph that Inductor finds in its cache may be that of another plan
+        return None  # Inductor's cache may hold the graph of another plan
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _PlanPartitioner:
         return self  # Inductor copies its settings
@@ -51,12 +51,12 @@ def compile_with_inductor(
 ) -> Callable[..., Any]:
     """A graph of Dynamo, compiled for these inputs.
 
-    partition: from the joint graph and the number of its forward outputs to the two halves.
-    Raises UnsupportedModelError where Inductor itself fails.
+    partition: from the joint graph and the number of its forward outputs to the two halves. Raises
+    UnsupportedModelError if Inductor itself fails.
     """
     settings = {
         "custom_partitioner_fn": _PlanPartitioner(partition),
-        # The generators of eager mode: only their draws can be drawn again.
+        # Eager mode's generators: only their draws can be repeated.
         "fallback_random": True,
     }
     own = fx.GraphModule(gm, copy.deepcopy(gm.graph))
@@ -72,10 +72,10 @@ def compile_with_inductor(
 
 
 class FirstStep:
-    """Measures the first training step of a plan and says if it breaks the budget.
+    """Measures the first training step of a plan and warns if it exceeds the budget.
 
-    Forward and backward are traced each by itself, as a trace must end in the thread and scope where it
-    began. What the caller does in between counts with the gradients that the backward gets.
+    Forward and backward are traced separately, as a trace must end in the thread and scope where it began.
+    The caller's work in between counts by the gradients that the backward gets.
     """
 
     def __init__(self, report: PlanReport, device: torch.device, tangent_bytes: int) -> None:
@@ -137,7 +137,7 @@ class FirstStep:
 
 @contextmanager
 def _traced_or_not() -> Iterator[AllocatorTrace | None]:
-    """A trace, or None where another profiler is at work (`measure_peak` compares by itself)."""
+    """A trace, or None if another profiler is active (`measure_peak` compares itself)."""
     with ExitStack() as stack:
         trace: AllocatorTrace | None = None
         try:

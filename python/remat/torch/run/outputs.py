@@ -1,10 +1,10 @@
-"""What the caller does with the outputs of a graph, as far as memory depends on it.
+"""The caller's use of a graph's outputs, as far as memory depends on it.
 
-Before the first backward it is not known which outputs the loss depends on and which the caller still holds
-when the backward starts, so a plan counts a gradient for each, and each as held to the end. What the first
-backward shows is planned for from the next step on: an output without a gradient is cut off from the graph,
-an output that is not held is freed after the loss. If a later step does otherwise its gradients are right all
-the same (replay.py), and it is planned for from the next step on, for good.
+Before the first backward it is unknown which outputs the loss depends on and which the caller still holds
+when the backward starts, so a plan counts a gradient for each, and each as held to the end. From the second
+step on, plans use what the first backward showed: an output without a gradient is cut off from the graph, an
+output that is not held is freed after the loss. If a later step differs, its gradients are still right
+(replay.py), and later plans allow for it permanently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..trace.tangents import Strides, name_of_output
 
 @dataclass
 class Usage:
-    """What was seen of the outputs of a graph, by index.
+    """Observations about the outputs of a graph, by index.
 
     count: how many there are; differentiable: those that require a gradient.
     graded, held: outputs that got a gradient, and that were alive when a backward started; None before the
@@ -54,7 +54,7 @@ class Usage:
         return replace(usage, held=held, tangents_held=stated == "held" or BACKWARD_HOLDS_ARGUMENTS)
 
     def take(self, whole: Usage, index_of: Mapping[int, int]) -> None:
-        """What was seen of the outputs of a graph of which this one is a piece.
+        """Takes over observations about the outputs of a graph of which this is a piece.
 
         index_of: by index of an output of the piece, that of the same output of the graph.
         """
@@ -64,15 +64,15 @@ class Usage:
         if whole.graded is not None:
             known = {i for i, j in index_of.items() if j not in whole.graded}
             self.graded = self.differentiable - known
-            # What becomes of what other pieces read is not known.
+            # The use of outputs read by other pieces is unknown.
             self.assumed = frozenset(i for i in self.graded if index_of.get(i) in {None, *whole.assumed})
 
     def is_like(self, other: Usage) -> bool:
-        """Of the same code, as far as its outputs show?"""
+        """True if the outputs look like those of the same code."""
         return (self.count, self.differentiable) == (other.count, other.differentiable)
 
     def granted(self) -> OutputUse:
-        """What a plan may take for granted."""
+        """The assumptions that a plan may make."""
         dropped = frozenset() if self.held is None else frozenset(range(self.count)) - self.held
         return OutputUse(self.without_gradient(), dropped, self.tangents_held is not False)
 
@@ -80,7 +80,8 @@ class Usage:
         return frozenset() if self.graded is None else self.differentiable - self.graded
 
     def note_loss(self, gradients: Iterable[Gradient | None]) -> None:
-        """What the caller's loss gave to the outputs, before any step; None: to more than an output."""
+        """Notes the loss's gradients of outputs, before any step; None: it gives gradients to more than
+        outputs."""
         given = dict(enumerate(gradients))
         self.graded = frozenset(i for i, gradient in given.items() if gradient is None or gradient.exists)
         self.assumed = frozenset(i for i, gradient in given.items() if gradient is None)
@@ -88,13 +89,14 @@ class Usage:
         self.strides |= {name_of_output(i): each for i, each in strides.items() if each is not None}
 
     def note_strides(self, seen: Mapping[str, Strides]) -> bool:
-        """Of gradients that came otherwise than they were traced. Were some of them not known?"""
+        """Notes strides of gradients that differ from the traced ones; True if some are new."""
         new = {name: strides for name, strides in seen.items() if name not in self.strides}
         self.strides |= new
         return bool(new)
 
     def note(self, graded: set[int], held: set[int]) -> frozenset[int]:
-        """Add what a backward shows; returns which outputs are held for the first time: all, at first."""
+        """Adds the observations of a backward; returns the outputs held for the first time (all, at
+        first)."""
         new = frozenset(held) - (self.held or frozenset())
         self.graded = (self.graded or frozenset()) - self.assumed | graded
         self.assumed = frozenset()
@@ -102,11 +104,11 @@ class Usage:
         return new
 
     def note_tangents(self, held: bool) -> None:
-        """A backward ended, and somebody held gradients of outputs or not."""
+        """Notes whether gradients of outputs were held after a backward."""
         self.tangents_held = held or bool(self.tangents_held)
 
     def spare_bytes(self, use: OutputUse, output_bytes: Mapping[int, int], tangent_bytes: int) -> int:
-        """What a plan that takes `use` for granted counts and nobody needs."""
+        """Bytes that a plan with the assumptions `use` counts in vain."""
         now = self.granted()
         spare = sum(output_bytes.get(i, 0) for i in now.cut - use.cut)
         spare += sum(output_bytes.get(i, 0) for i in now.dropped - use.dropped)
@@ -115,15 +117,15 @@ class Usage:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the caller's loss gives to an output. strides: None where they do not matter."""
+    """The gradient that the caller's loss gives to an output. strides: None if they do not matter."""
 
     exists: bool
     strides: Strides | None
 
 
 def unfilled(gm: fx.GraphModule) -> Any:
-    """Tensors like the results of a graph of Dynamo, without their values; None where that is all that is
-    known of them, or sizes are no numbers.
+    """Uninitialized tensors like the results of a graph of Dynamo; None if sizes are symbolic or a result is
+    no tensor.
     """
     returned: Any = output_node(gm).args[0]
     values = [item.meta.get("example_value") if isinstance(item, fx.Node) else item for item in returned]

@@ -1,8 +1,8 @@
-"""Ops that write their results to memory that is given to them.
+"""Ops that write their results to given memory.
 
-Which do is not taken for granted. What PyTorch calls the `out` form of an op may run another kernel, or make
-the result elsewhere and copy it. So each op runs in both forms, on tensors like those of the step; its form
-counts if the results are the same bit for bit, in the same strides, and if it takes no more memory.
+Each op is tested, since PyTorch's `out` form of an op may run another kernel, or compute the result elsewhere
+and copy it. So each op runs in both forms, on tensors like those of the step; the form is used if the results
+are equal bit for bit, with the same strides, and if it needs no more memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Form:
-    """What runs an op and writes its results to tensors that are passed as keywords, by result."""
+    """A function that runs an op and writes its results to tensors passed as keywords, by result."""
 
     callee: Callable[..., Any]
     names: tuple[str, ...]
@@ -40,8 +40,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of an op that ran. reads_pool: may its arguments lie in a pool? Not where a result may be one of them,
-    which its trace does not say, nor where the op copies all that is in their storage (`slice_scatter`).
+    """The test result of an op. reads_pool: True if its arguments may lie in a pool. Not if a result may be
+    one of them, which a trace does not show, nor if the op copies their whole storage (`slice_scatter`).
     """
 
     form: Form | None
@@ -130,7 +130,7 @@ def _batch_norm(
     return out0, out1, out2, out3, out4
 
 
-# Of ops that have no such form in PyTorch, or one that copies: the same arithmetic.
+# Own forms with the same arithmetic, for ops that have none in PyTorch, or one that copies.
 _OWN: dict[Any, Form] = {
     aten.clone.default: Form(_clone, ("out",)),
     COPY: Form(_clone, ("out",)),
@@ -147,7 +147,7 @@ _OWN: dict[Any, Form] = {
     aten.select_backward.default: Form(_select_backward, ("out",)),
     FUNCTIONAL_BATCH_NORM: Form(_batch_norm, ("out0", "out1", "out2", "out3", "out4")),
 }
-# Whose Python function takes `out`; its parser is faster than that of the operator object.
+# Ops whose Python function takes `out`; its parser is faster than that of the operator object.
 _FUNCTIONS = {
     aten.mm.default: torch.mm,
     aten.bmm.default: torch.bmm,
@@ -162,7 +162,7 @@ _FUNCTIONS = {
 
 
 def _forms(target: Any) -> list[Form]:
-    """What may write the results of an op to places, to be tried in this order."""
+    """Candidate forms of an op, in the order to try."""
     found = [_OWN[target]] if target in _OWN else []
     if not isinstance(target, OpOverload) or kernel_of(target) is not target:
         return found
@@ -181,12 +181,12 @@ def _forms(target: Any) -> list[Form]:
     return found
 
 
-# What this process has seen, by op.
+# Test results of this process, by op.
 _seen: dict[str, Seen] = {}
 
 
 def placeable(step: StepGraph) -> Placeable:
-    """Which results of a step may be at given places; each op runs some times, as when it is measured."""
+    """The results of a step that may be written to given memory; runs each op some times, as in measuring."""
     seen = {}
     for index, op in enumerate(step.ops):
         if op.node is not None and op.outputs and not is_mutable(op.node):
@@ -211,7 +211,7 @@ def placeable(step: StepGraph) -> Placeable:
 
 
 def _may_hold(node: fx.Node | None) -> bool:
-    """Who knows what a custom op does with what it is given."""
+    """Custom ops may hold their arguments."""
     if node is None or is_own(node.target):
         return False
     target = node.target
@@ -223,7 +223,7 @@ def _try(node: fx.Node) -> Seen:
         try:
             return _tried(node)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
-            return Seen(None, reads_pool=False)  # what cannot run alone stays as it was
+            return Seen(None, reads_pool=False)  # ops that cannot run alone keep their normal form
 
 
 def _tried(node: fx.Node) -> Seen:
@@ -243,7 +243,7 @@ def _tried(node: fx.Node) -> Seen:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Has each element a place of its own, and the storage no others?"""
+    """True if each element has its own memory, and the storage has no more."""
     return (
         tensor.device.type == "cpu"
         and tensor.storage_offset() == 0
@@ -255,7 +255,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _is_same(node: fx.Node, form: Form, taken: int) -> bool:
-    """taken: bytes that the op takes beside its results."""
+    """taken: workspace of the op in bytes."""
     for strange in (False, True):
         expected, _, _ = _run(node, strange=strange)
         state = torch.get_rng_state()
@@ -289,11 +289,11 @@ def _run(
     strange: bool = False,
     in_pool: bool = False,
 ) -> tuple[list[torch.Tensor], int, int]:
-    """The results of an op on numbers of both signs, and the bytes it allocates at the most and at its end.
-    Raises ValueError where it hands an argument on.
+    """The results of an op on numbers of both signs, its peak and its final bytes. Raises ValueError if it
+    returns an argument.
 
-    strange: infinities, zeros of both signs and what is not a number are among the numbers.
-    in_pool: the arguments lie in storages that hold more.
+    strange: include infinities, zeros of both signs and NaN.
+    in_pool: the arguments lie in larger storages.
     """
     torch.manual_seed(0)
     args, kwargs = arguments_alone(node)
@@ -318,7 +318,7 @@ def _run(
     return results, top, level
 
 
-# Around what lies in a storage that holds more.
+# Padding around arguments in larger storages.
 _BEFORE, _BEHIND = 4096, 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""Places in one allocation: which nodes of the two halves of a plan write there, and a check of that."""
+"""Places in one allocation: the nodes of both halves that write there, and a check of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..plan.arena import Arena, Placeable
 from ..trace.tangents import same_strides
 from .placed import Form
 
-# What nodes of a half are marked with: an op whose results lie in the pool; what is saved and lies in it;
-# what tells the backward of a call whether its forward used the pool.
+# Metadata keys of nodes: an op whose results lie in the pool; a saved tensor in it; the token that tells the
+# backward whether its forward used the pool.
 PLACE, SAVED, TOKEN = "remat_place", "remat_saved_in_pool", "remat_pool_token"
 
 
 @dataclass(frozen=True)
 class Place:
-    """form: what writes there. offsets: of its results in the pool, in bytes."""
+    """form: writes there. offsets: of its results in the pool, in bytes."""
 
     form: Form
     offsets: tuple[int, ...]
@@ -49,15 +49,15 @@ class Spot:
 
 
 def no_token() -> torch.Tensor:
-    """Of a call that does not use the pool."""
+    """The token of a call that does not use the pool."""
     return torch.empty(0, dtype=torch.uint8)
 
 
 class Checked:
-    """Runs an op the first time. Real strides are not always the traced ones (batch norm of a transposed
-    tensor): then it allocates its results, as nobody has seen what it makes of others.
+    """Checks an op at its first run. If real strides differ from the traced ones (batch norm of a transposed
+    tensor), it allocates its results, as its form is not tested for them.
 
-    others: where such nodes are put.
+    others: collects such nodes.
     """
 
     def __init__(self, node: fx.Node, plain: Callable[..., Any], others: set[fx.Node]) -> None:
@@ -87,9 +87,9 @@ def _are_alike(real: torch.Tensor, traced: torch.Tensor) -> bool:
 
 
 class Places:
-    """Those of a plan.
+    """The places of a plan.
 
-    forms: by op, what writes its results to given places.
+    forms: by op, the form that writes to given memory.
     """
 
     def __init__(self, arena: Arena, forms: Mapping[int, Form]) -> None:
@@ -97,11 +97,11 @@ class Places:
 
     @classmethod
     def of(cls, arena: Arena | None, placeable: Placeable | None) -> Places | None:
-        """None where nothing has a place."""
+        """None if no result has a place."""
         return cls(arena, placeable.forms) if arena is not None and placeable is not None else None
 
     def mark(self, node: fx.Node, op: Op, index: int, position: int) -> None:
-        """The node of a half that runs an op at a step of the plan, if its results have places."""
+        """Marks the node of a half that runs an op at a step of the plan, if its results have places."""
         offsets = [self.arena.places.get((position, value)) for value in op.outputs]
         found = tuple(offset for offset in offsets if offset is not None)
         if found and len(found) == len(offsets) and index in self.forms:
@@ -109,13 +109,13 @@ class Places:
 
 
 def mark_saved(node: fx.Node, holder: fx.Node) -> None:
-    """A tensor that the forward half saves, which has the memory of another node."""
+    """Marks a saved tensor of the forward half that has the memory of another node."""
     if PLACE in _maker(holder)[0].meta:
         node.meta[SAVED] = True
 
 
 def _maker(holder: fx.Node) -> tuple[fx.Node, int]:
-    """The op that made what a node holds, and which of its results that is."""
+    """The op that made a node's value, and the index of the result."""
     if holder.op == "call_function" and holder.target is operator.getitem:
         source, number = holder.args
         assert isinstance(source, fx.Node)
@@ -126,7 +126,7 @@ def _maker(holder: fx.Node) -> tuple[fx.Node, int]:
 
 @dataclass
 class _Span:
-    """Memory of one result: where, by which node, and the last node that needs it, by number."""
+    """Memory of one result: offset, node, and number of the last node that needs it."""
 
     begin: int
     end: int
@@ -139,10 +139,10 @@ def check_places(
     backward: tuple[fx.Graph, Callable[[fx.Node], fx.Node]],
     saved: Mapping[fx.Node, fx.Node],
 ) -> None:
-    """Nothing is written to a place whose result is still to be read.
+    """Checks that no place is overwritten while its result is still needed.
 
-    Each half with what tells whose memory a node has. saved: nodes of the forward half, each with what the
-    backward half knows it by.
+    Each half comes with the map from a node to the owner of its memory. saved: nodes of the forward half,
+    with their placeholders in the backward half.
     """
     known = _check_half(*forward, {})
     given = {theirs: known[_maker(forward[1](mine))] for mine, theirs in saved.items() if SAVED in mine.meta}
@@ -152,7 +152,7 @@ def check_places(
 def _check_half(
     graph: fx.Graph, holder: Callable[[fx.Node], fx.Node], given: Mapping[fx.Node, _Span]
 ) -> dict[tuple[fx.Node, int], _Span]:
-    """Returns the results that have places. given: those that were there before."""
+    """Returns the results that have places. given: existing ones."""
     spans = {(node, 0): _Span(span.begin, span.end, node.name, 0) for node, span in given.items()}
     nodes = list(graph.nodes)
     for node in nodes:

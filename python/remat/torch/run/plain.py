@@ -1,4 +1,4 @@
-"""A planned step as one fx graph of ATen ops, in the form of the graph that it was made of."""
+"""A planned step as one fx graph of ATen ops, in the form of the original graph."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ aten = torch.ops.aten
 def in_form_of(gm: fx.GraphModule, plain: Plain, planned: fx.GraphModule) -> fx.GraphModule:
     """The nodes of a planned step, with the inputs, the structure of results and the metadata of `gm`.
 
-    plain: what was captured of `gm`. planned: the forward half of that step, written out for compilers.
-    A node has the name of the one that it stands for, copies of it get "_again".
+    plain: the capture of `gm`. planned: the forward half of that step, written for compilers. Nodes have the
+    names of the originals, with "_again" for copies.
     """
     return _Form(gm, plain, planned).run()
 
 
 class _Form:
-    """State: the graph so far, by planned node the one here, and how often each original stands there."""
+    """State: the graph so far, the new node of each planned node, and the number of copies of each
+    original."""
 
     def __init__(self, gm: fx.GraphModule, plain: Plain, planned: fx.GraphModule) -> None:
         self.gm, self.plain, self.planned = gm, plain, planned
@@ -38,7 +39,7 @@ class _Form:
     def run(self) -> fx.GraphModule:
         placeholders = self.planned.graph.find_nodes(op="placeholder")
         for node, origin in zip(placeholders, self.gm.graph.find_nodes(op="placeholder"), strict=True):
-            # All of them come first, so that no op takes the name of one.
+            # All inputs come first, so that no op takes their names.
             self.made[node] = self.graph.node_copy(origin)
             self.made[node].meta = self._meta(node)
         for node in self.planned.graph.nodes:
@@ -57,7 +58,7 @@ class _Form:
             new = write_over(self.graph, node.target, args, self._name(node))
         else:
             new = self.graph.create_node(node.op, node.target, args, kwargs, self._name(node))
-        if not new.meta:  # what is written over keeps its own
+        if not new.meta:  # overwritten nodes keep their own
             new.meta = self._meta(node)
         return new
 
@@ -67,7 +68,7 @@ class _Form:
         return str(origin.name) if self.times[origin] == 1 else f"{origin.name}_again"
 
     def _meta(self, node: fx.Node) -> dict[str, Any]:
-        """Of the original, with the tensors without memory that the step was planned for."""
+        """Metadata of the original, with the fake tensors for which the step was planned."""
         meta: dict[str, Any] = dict(node.meta[ORIGIN].meta)
         for key in ("val", "remat_position"):
             if key in node.meta:

@@ -1,9 +1,9 @@
-"""The one allocation in which results of plans lie, and who uses it.
+"""The one allocation for results of plans, and its users.
 
-The tensors that show it are made once for each half of a plan, and written to in every step. Whether a call
-is in flight is told by what holds the memory beside them: the tensors that a call saves for its backward are
-made for that call alone, and one more is held while a half runs. So a call begins in the pool only if nobody
-holds anything of the call before; else its ops allocate what they make, as without a pool.
+Tensors in it are made once for each half of a plan, and written to in every step. Other holders of the memory
+show that a call is in flight: tensors saved for the backward are made for that call alone, and one more is
+held while a half runs. So a call uses the pool only if nothing of the last call is held any more; else its
+ops allocate their results, as without a pool.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .places import Spot
 
 @dataclass
 class _Made:
-    """What was made for the halves of a plan in the memory that there is now."""
+    """Tensors and functions made for the halves of a plan in the current memory."""
 
     tensors: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
     functions: dict[int, Any] = field(default_factory=dict)
 
 
 class Pool:
-    """Memory for the plans of one model, of which one call at a time uses it."""
+    """Memory for the plans of one model, used by one call at a time."""
 
     def __init__(self) -> None:
         self._storage: torch.UntypedStorage | None = None
@@ -40,32 +40,33 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """Bytes in memory, whether a call uses them or not."""
+        """Bytes of the pool, used or not."""
         return 0 if self._storage is None else self._storage.nbytes()
 
     def pause(self) -> None:
-        """No call uses it until `go_on`."""
+        """Blocks its use until `go_on`."""
         self._paused += 1
 
     def go_on(self) -> None:
         self._paused -= 1
 
     def enter(self, pool_user: PoolUser) -> torch.Tensor | None:
-        """A call of a plan begins: what holds the pool for it, or None where it has to do without."""
-        if self._paused or packs_saved_tensors():  # who packs a tensor may keep it
+        """Begins a call of a plan: returns the object that holds the pool for it, or None if it must do
+        without."""
+        if self._paused or packs_saved_tensors():  # hooks that pack a tensor may keep it
             return None
         with self._lock:
             if self._storage is not None and self._is_used(self._storage):
                 return None
             if self._storage is None or not pool_user.size <= self._storage.nbytes() <= pool_user.most:
                 self.release()
-                # Of a tensor, whose memory is aligned and counted as that of all others.
+                # Memory of a tensor, aligned and counted like all others.
                 self._own = [torch.empty(max(1, pool_user.size), dtype=torch.uint8)]
                 self._storage = self._own[0].untyped_storage()
             return self.token()
 
     def holds(self, token: torch.Tensor) -> bool:
-        """Was it made of the memory that there is now?"""
+        """True if it uses the current memory."""
         return self._storage is not None and token.untyped_storage().data_ptr() == self._storage.data_ptr()
 
     def _is_used(self, storage: torch.UntypedStorage) -> bool:
@@ -79,13 +80,13 @@ class Pool:
         return torch.empty(0, dtype=torch.uint8).set_(self._storage, 0, (1,), (1,))
 
     def release(self) -> None:
-        """Give the memory back, as soon as no call uses it."""
+        """Release the memory, as soon as no call uses it."""
         with self._lock:
             self._made.clear()
             self._own, self._storage = [], None
 
     def tensors(self, pool_user: PoolUser, half: int, spots: Mapping[str, Spot]) -> Mapping[str, Any]:
-        """Those that a half of a plan names, and what makes its token."""
+        """The tensors that a half of a plan names, and the function that makes its token."""
         with self._lock:
             assert self._storage is not None
             known = self._made.setdefault(pool_user, _Made()).tensors.setdefault(half, {})
@@ -95,7 +96,7 @@ class Pool:
             return {**known, "token": self.token}
 
     def function(self, pool_user: PoolUser, half: int, make: Callable[[], Any]) -> Any:
-        """What runs a half, made once for the tensors that it names."""
+        """The function that runs a half, made once for the tensors that it names."""
         with self._lock:
             functions = self._made.setdefault(pool_user, _Made()).functions
             if half not in functions:
@@ -104,10 +105,10 @@ class Pool:
 
 
 class PoolUser:
-    """A plan that uses a pool of at least `size` bytes, and within its budget of `most` at most."""
+    """A plan's use of a pool of `size` to `most` bytes, the latter by its budget."""
 
     def __init__(self, pool: Pool, size: int, most: int) -> None:
-        # PyTorch keeps what it compiled for longer than a model lives, up to 2.12.
+        # Up to 2.12, PyTorch keeps compiled code longer than the model lives.
         self._pool = weakref.ref(pool)
         self.size, self.most = size, max(size, most)
 
@@ -117,7 +118,7 @@ class PoolUser:
         return None if pool is None else pool.enter(self)
 
     def enter_again(self, token: torch.Tensor) -> torch.Tensor | None:
-        """The backward half of a call begins, which may write over what it has read only if nobody reads it
+        """Begins the backward half of a call, which may write over its inputs only if they are not read
         again.
         """
         pool = self._pool()

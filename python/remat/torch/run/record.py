@@ -1,4 +1,5 @@
-"""Which op makes other bits: what the ops of a plan read and make, beside what those of eager mode do."""
+"""Finds the first op with different bits: compares inputs and results of a plan's ops with those of eager
+mode."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Bits = frozenset[bytes]
 
 
 def _bits(items: Any) -> Bits:
-    """Of all tensors in a structure: digests of what they hold, whatever their strides."""
+    """Digests of all tensors in a structure, independent of strides."""
     return frozenset(
         hashlib.blake2b(bytes_of(item).cpu().numpy(), digest_size=16).digest()
         for item in tree_leaves(items)
@@ -34,7 +35,7 @@ def _bits(items: Any) -> Bits:
 
 
 class EagerResults(TorchDispatchMode):  # type: ignore[misc]
-    """While it is active: all that ops read and make.
+    """Records all inputs and results of ops while it is active.
 
     seen: digests.
     """
@@ -55,7 +56,7 @@ class EagerResults(TorchDispatchMode):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Made:
-    """A step of a plan that ran: its op, and digests of what it read and made."""
+    """An executed step of a plan: its op, and digests of its inputs and results."""
 
     node: fx.Node
     read: Bits
@@ -67,16 +68,16 @@ class Made:
 
 
 class PlannedResults(list[Made]):
-    """What the steps of plans made, in the sequence in which they ran."""
+    """The results of plans' steps, in the sequence of execution."""
 
     def first_other_than(self, eager: EagerResults) -> Made | None:
-        """The first op that made from what eager mode knows what eager mode does not know."""
+        """The first op whose inputs occur in eager mode and whose results do not."""
         others = [each for each in self if not each.made <= eager.seen and not _is_empty(each.node)]
         return next((each for each in others if each.read <= eager.seen), others[0] if others else None)
 
 
 def _is_empty(node: fx.Node) -> bool:
-    """Memory that nothing was written to yet."""
+    """True for ops that return uninitialized memory."""
     return "empty" in str(node.target)
 
 
@@ -88,7 +89,7 @@ class _Recording(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n.op != "call_function" or n.target is operator.getitem:
             return super().run_node(n)
-        if "remat_copy" in n.meta:  # nobody knows when it begins and ends
+        if "remat_copy" in n.meta:  # its begin and end are unknown
             return super().run_node(n)
         read = _bits(self.fetch_args_kwargs_from_env(n))
         result = super().run_node(n)
@@ -105,7 +106,7 @@ _recorded: PlannedResults | None = None
 
 @contextmanager
 def recorded_plans() -> Iterator[PlannedResults]:
-    """Plans that run while the block does and that are `recordable` note what their steps make."""
+    """Inside the block, `recordable` plans record the results of their steps."""
     global _recorded
     _recorded = results = PlannedResults()
     try:
@@ -117,7 +118,7 @@ def recorded_plans() -> Iterator[PlannedResults]:
 def recordable(
     half: fx.GraphModule, plan: Callable[[], PlanReport | None], pool_user: Callable[[], PoolUser | None]
 ) -> Callable[[list[Any]], Any]:
-    """`boxed`, or one op after the other where it is to be known what each makes."""
+    """`boxed`, or op by op if results are to be recorded."""
     plain = boxed(half, plan, pool_user)
 
     def run(args: list[Any]) -> Any:

@@ -16,9 +16,9 @@ from ..base.private import TagActivationCheckpoint, will_execute
 
 
 class PreparedGradients:
-    """Between what precedes a planned backward and the backward itself: gradients to return in its place.
+    """Gradients to return in place of a planned backward.
 
-    fits: does it return one gradient for each argument of the graph?
+    fits: True if it returns one gradient for each argument of the graph.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class PreparedGradients:
 
 
 class _Plainly(fx.Interpreter):
-    """Runs a graph of Dynamo without the checkpoints that it asks for: those do not keep the states of the
-    generators, which is the task of the tracer, and their second run would draw other numbers.
+    """Runs a graph of Dynamo without its checkpoints: these leave generator states to the tracer, so their
+    recomputation would draw other numbers.
     """
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -49,7 +49,7 @@ class _Plainly(fx.Interpreter):
 
 
 class Replay:
-    """A call of a graph that can be run again.
+    """A repeatable call of a graph.
 
     Taken before the call: the state of the generators, autocast, and clones of the inputs that the graph
     overwrites.
@@ -75,18 +75,18 @@ class Replay:
     def wrap(
         self, results: Sequence[Any], cut: frozenset[int], planned: Any, prepared: PreparedGradients
     ) -> list[Any]:
-        """The results, of which those that were cut off run the graph again if they get a gradient.
+        """The results; cut-off ones run the graph again if they get a gradient.
 
         planned: the node of the autograd graph that the call made, if any.
         """
         sources = [self.args[i] for i in self.sources]
-        # Parameters are held by the autograd graph, which notices if they change.
+        # The autograd graph holds the parameters, and notices if they change.
         self.args = [None if i in set(self.sources) else a for i, a in enumerate(self.args)]
         direct = {}
         for i, item in enumerate(results):
             if isinstance(item, torch.Tensor) and item.requires_grad:
                 if item.grad_fn is not planned:
-                    planned = None  # a view: its gradient reaches the planned backward as another one
+                    planned = None  # a view: its gradient reaches the planned backward as part of another
                 else:
                     direct[item.output_nr] = i
         self.joined = _Joined(planned, direct, prepared, len(self.args))
@@ -116,11 +116,11 @@ class Replay:
 
 
 class _Joined:
-    """The gradients of all outputs of a call, which eager mode sums in one backward.
+    """Joins the gradients of all outputs of a call, as eager mode sums them in one backward.
 
-    Whatever reads an output is passed before what the call itself made: when the planned backward is due,
-    late gradients are known. Then the graph runs again for all outputs, and the planned backward returns what
-    that gives. Where nothing is planned, the last of the late gradients does it.
+    Autograd visits the readers of outputs before the call itself, so late gradients are known when the
+    planned backward runs. Then the graph runs again for all outputs, and the planned backward returns those
+    gradients. Without a plan, the last late gradient runs the graph.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _Joined:
     def arrived(
         self, replay: Replay, node: Any, index: int, gradient: Any, sources: Sequence[torch.Tensor]
     ) -> list[Any]:
-        """Note a gradient; returns those of the sources if no other will come."""
+        """Note a gradient; returns those of the sources if it is the last."""
         self._seen.add(id(node))
         if gradient is not None:
             self._arrived[index] = gradient
@@ -168,14 +168,14 @@ class _Joined:
         self._prepared.put(result)
 
     def _all(self, direct: Mapping[int, torch.Tensor]) -> list[Any]:
-        """Run the graph again for all that arrived; nothing if nothing did."""
+        """Run the graph again for all gradients that arrived, if any."""
         known, given = self._known, dict(sorted({**self._arrived, **direct}.items()))
         self._known, self._arrived, self._seen = None, {}, set()
         return [] if known is None else known[0].gradients(given, known[1])
 
 
 class _LateGradient(torch.autograd.Function):
-    """An output that never had a gradient; if it gets one after all, the graph is run again for it."""
+    """An output that never had a gradient; if it gets one, the graph runs again for it."""
 
     @staticmethod
     def forward(ctx: Any, replay: Replay, index: int, output: torch.Tensor, *sources: torch.Tensor) -> Any:

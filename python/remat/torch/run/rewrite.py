@@ -1,7 +1,7 @@
-"""Carry out a plan: the forward and the backward graph, every step of the plan a node, in plan order.
+"""Writes a plan as a forward and a backward graph, with every step a node, in plan order.
 
-An argument reads the newest instance of its value. Whatever the backward half reads and has not computed
-itself is a saved tensor. Views are emitted again beside their readers, so that storages, not views, are
+An argument reads the newest instance of its value. Values that the backward half reads and has not computed
+itself are saved tensors. Views are emitted again next to their readers, so that storages, not views, are
 saved.
 """
 
@@ -59,7 +59,7 @@ def rewrite(
 ) -> Halves:
     """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them).
 
-    overwrites: positions of steps whose result takes the place of an argument.
+    overwrites: positions of steps whose result is written over an argument.
     for_compiler: in PyTorch's own operators only.
     copies: to a host and back between the steps; the values that `step.copyable` names.
     places: of results in one allocation.
@@ -74,10 +74,10 @@ class _Half:
     made: node of an op, its getitems, placeholders and constants of the joint graph -> node here.
     views: view in the joint graph -> (instance of its storage, node here).
     states: random op -> node here that holds the generator's state from before its first run.
-    root: view, getitem or what is written over another here -> node here whose memory it has.
-    written: what is written over another.
-    same: what makes a view -> that view, so that none is made twice of the same instance.
-    call: node here that holds what the call knows of its copies.
+    root: view, getitem or overwriting node here -> node here whose memory it has.
+    written: overwriting nodes.
+    same: description of a view -> that view, so that none is made twice of the same instance.
+    call: node here that holds the call's state of copies.
     """
 
     def __init__(self) -> None:
@@ -97,13 +97,13 @@ class _Half:
         self.inputs[node] = self.made[node] = new
 
     def holder(self, node: fx.Node) -> fx.Node:
-        """Whose memory it has."""
+        """The node whose memory it has."""
         while node in self.root:
             node = self.root[node]
         return node
 
     def check_overwrites(self) -> None:
-        """Nothing reads what was there before."""
+        """Checks that no later node reads overwritten memory."""
         place = {node: i for i, node in enumerate(self.graph.nodes)}
         since: dict[fx.Node, int] = {}
         for node, i in place.items():
@@ -145,7 +145,7 @@ class _Rewriter:
         self.replays = {i for i, op in enumerate(step.ops) if step.replay in op.outputs}
         self.fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
         self.copies, self.places = copies, places
-        # By number of a copy that was issued: its tensor, in the half that issued it.
+        # By number of an issued copy: its tensor, in the half that issued it.
         self.copied: dict[int, fx.Node] = {}
         self.no_check = {
             step.value_of[n]
@@ -154,7 +154,7 @@ class _Rewriter:
         }
 
     def _check_reads(self) -> None:
-        """Nothing reads a parameter that an optimizer has written to in the same step."""
+        """Checks that no node reads a parameter after an optimizer wrote to it in the same step."""
         written: set[int] = set()
         for position, index in enumerate(self.steps):
             op = self.step.ops[index]
@@ -194,9 +194,7 @@ class _Rewriter:
         return self._finish(outputs, gradients, tangents)
 
     def _clones_needed(self) -> set[int]:
-        """Clones of overwritten buffers that some step reads after the overwriting; the others are not
-        made.
-        """
+        """Clones of overwritten buffers that a later step reads; others are not made."""
         step = self.step
         written: dict[int, int] = {}
         needed: set[int] = set()
@@ -241,7 +239,7 @@ class _Rewriter:
         first: dict[int, fx.Node] = {}
         for part in self.parts.get(index, ()):
             half.made[part] = new = self._call(operator.getitem, (result, part.args[1]), {}, part)
-            # Parts of a result have memory of their own, unless they show the same value.
+            # Parts of a result have their own memory, unless they show the same value.
             holder = first.setdefault(self.step.value_of.get(part, -1), new)
             if holder is not new:
                 half.root[new] = holder
@@ -249,7 +247,7 @@ class _Rewriter:
             self.instance[value] += 1
 
     def _save_token(self) -> None:
-        """What tells the backward half of a call where the results of its forward half lie."""
+        """Saves the token that tells the backward half where the forward's results are."""
         token = self.forward.graph.call_function(no_token)
         with self.fake_mode:
             token.meta.update({"val": torch.empty(0, dtype=torch.uint8), TOKEN: True})
@@ -265,7 +263,8 @@ class _Rewriter:
         return result
 
     def _copies_before(self, position: int) -> None:
-        """What a plan does between the step before and this one: memory is freed, then taken."""
+        """Emits the copies between the last step and this one: first those that free memory, then those that
+        take it."""
         copies = self.copies
         if copies is None:
             return
@@ -293,12 +292,12 @@ class _Rewriter:
             self._copy_call(copies.issue_out(number), self._call_state(), tensor)
 
     def _copied_node(self, number: int) -> fx.Node:
-        """Of the joint graph: what the copy is of."""
+        """The node of the joint graph that the copy is of."""
         assert self.copies is not None
         return (self.step.copyable or {})[self.copies.steps[number][0]]
 
     def _copy_call(self, target: Any, *args: fx.Node) -> fx.Node:
-        """A node that belongs to no step of the plan."""
+        """Emits a node that belongs to no step of the plan."""
         node = self.half.graph.call_function(target, args)
         node.meta["remat_copy"] = True
         return node
@@ -315,11 +314,11 @@ class _Rewriter:
         return half.call
 
     def _here(self, node: fx.Node) -> fx.Node:
-        """A node of the forward half, or what the backward half knows it by."""
+        """A node of the forward half, or its placeholder in the backward half."""
         return node if node.graph is self.half.graph else self._save(node)
 
     def _forget(self, origin: fx.Node, left: fx.Node) -> None:
-        """The instance that has left is read no more; a newer one of its value may be there."""
+        """Forgets the evicted instance, unless a newer one of its value exists."""
         for half in (self.forward, self.backward):
             known = half.made.get(origin)
             if known is not None and left in (known, self.saved.get(known)):
@@ -363,11 +362,11 @@ class _Rewriter:
         return new
 
     def _result(self, node: Any) -> Any:
-        """What a half returns. Two results may show the same memory, but are never the same tensor."""
+        """A result of a half. Two results may share memory, but are never the same tensor."""
         return self._fetch(node, exact=True) if isinstance(node, fx.Node) else node
 
     def _fetch(self, node: fx.Node, exact: bool = False) -> Any:
-        """The node of the current half that holds what `node` of the joint graph stands for, now."""
+        """The node of the current half that holds the newest instance of `node` of the joint graph."""
         half, step = self.half, self.step
         if node.op == "get_attr":
             if node not in half.made:
@@ -414,7 +413,7 @@ class _Rewriter:
             graph = self.backward.graph
             head = next(iter(graph.nodes), None)
             with graph.inserting_before(head) if head is not None else nullcontext():
-                # A name that no op has: generated code reads arguments by it.
+                # A unique name, by which generated code reads the argument.
                 new = graph.placeholder(f"saved_{len(self.saved)}")
             new.meta = dict(made.meta)
             self.saved[made] = new

@@ -1,9 +1,9 @@
-"""Inductor's own schedule of both halves: which results it stores, when it makes and frees them.
+"""Predicts Inductor's schedule of both halves: stored results, and when they are made and freed.
 
-Inductor fuses ops, so that many results are never stored; it orders ops, and lets one buffer take another's
-place. All of that is in the Python code that it writes around its kernels. That code is run here on tensors
-without memory, with kernels that do nothing, and the lives of the storages are watched: the peak is known
-before anything is compiled to machine code or run.
+Inductor fuses ops, so that many results are never stored; it orders ops, and reuses buffers. All of that is
+in the Python code that it writes around its kernels. Here that code runs on fake tensors, with kernels that
+do nothing, and the live ranges of storages are tracked: so the peak is known before anything is compiled or
+run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ log = logging.getLogger("remat.torch")
 
 @dataclass(frozen=True)
 class Schedule:
-    """Bytes above what is in memory when a step begins, at most: in each half, and while the caller computes
-    the loss between them.
+    """Peak bytes above the memory at the begin of a step: in each half, and during the caller's loss between
+    them.
     """
 
     forward: int
@@ -54,7 +54,7 @@ class Schedule:
 
 
 class Workspaces:
-    """What kernels that are not Inductor's own take for themselves, measured once for each kind of call."""
+    """Workspaces of kernels other than Inductor's own, measured once for each kind of call."""
 
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
@@ -85,7 +85,7 @@ class Workspaces:
             log.debug("taken to need no workspace: %s", error)
             return 0
         finally:
-            for each in graph.nodes:  # which is garbage, and would hold the tensors until it is collected
+            for each in graph.nodes:  # a reference cycle, which would hold the tensors until it is collected
                 each.meta.clear()
 
 
@@ -104,12 +104,12 @@ class _Meter(TorchDispatchMode):
         super().__init__()
         self.top = 0
         self._workspaces = workspaces
-        # By storage: while it is referred to, its address names no other.
+        # By storage: while it is referenced, its address is not reused.
         self._refs: dict[int, StorageWeakRef] = {}
         self._bytes: dict[int, int] = {}
 
     def know(self, tensor: torch.Tensor, counts: bool = True) -> None:
-        """counts: or was it there before the step?"""
+        """counts: False for storages from before the step."""
         ref = StorageWeakRef(tensor.untyped_storage())
         if ref.cdata not in self._refs:
             self._refs[ref.cdata] = ref
@@ -127,7 +127,7 @@ class _Meter(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        self.level()  # what is gone by now makes room
+        self.level()  # freed storages are subtracted
         result = func(*args, **kwargs)
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
@@ -150,13 +150,13 @@ def scheduled(
     workspaces: Workspaces,
     loss: tuple[int, int] = (0, 0),
 ) -> Schedule:
-    """Inductor's schedule of the two halves of a plan, which stay as they are. To be called where AOTAutograd
-    asks Inductor's partitioner.
+    """Inductor's schedule of the two halves of a plan, which are not changed. Must be called where
+    AOTAutograd calls Inductor's partitioner.
 
-    num_forward_outputs: so many results of the forward half are the caller's; the others are saved.
-    dropped: of those, by index, what nobody holds when the backward starts.
-    loss: bytes that the caller's takes while it is computed, and from then to the end.
-    Raises whatever Inductor raises, and where its code does something that is not known here.
+    num_forward_outputs: number of the forward half's results that belong to the caller; the others are saved.
+    dropped: indices of those that are not held when the backward starts. loss: bytes of the caller's loss
+    during its computation, and from then to the end. Raises errors of Inductor, and an error if its code does
+    something unknown.
     """
     forward, backward = copied(halves.forward), copied(halves.backward)
     given = [node.meta["val"] for node in forward.graph.find_nodes(op="placeholder")]
@@ -188,7 +188,7 @@ def scheduled(
 
 
 def _followed(code: InductorCode | None, arguments: list[Any], meter: _Meter) -> list[Any]:
-    """The results of the code, run on tensors without memory. It takes the arguments out of their list."""
+    """The results of the code on fake tensors. It empties the list of arguments."""
     if code is None:
         raise AssertionError("Inductor writes no code for a half that computes nothing")
     fake_mode = next(a.fake_mode for a in arguments if isinstance(a, FakeTensor))

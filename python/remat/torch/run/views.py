@@ -1,4 +1,4 @@
-"""Views that need not be emitted: what they show is at hand."""
+"""Views that need not be emitted, since an equal tensor exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
-# Ops that can show all of what they read just as it is.
+# Ops that can return their whole input unchanged.
 _MAY_SHOW_THE_SAME = {
     *_VIEWS,
     aten.expand.default,
@@ -21,8 +21,8 @@ _MAY_SHOW_THE_SAME = {
 
 
 def shows_the_same(node: fx.Node) -> bool:
-    """Also in its strides. A real view gives dimensions of size 1 other strides than a traced one does, and
-    products of matrices go by them.
+    """True if strides are equal as well. A real view has other strides for dimensions of size 1 than a traced
+    one, and matrix products depend on them.
     """
     if node.target not in _MAY_SHOW_THE_SAME:
         return False

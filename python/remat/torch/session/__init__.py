@@ -1,1 +1,1 @@
-"""What the graphs of one compiled model share, from their first call on."""
+"""State shared by the graphs of one compiled model, from their first call on."""

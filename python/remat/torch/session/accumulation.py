@@ -1,9 +1,9 @@
-"""Gradients that a planned backward adds to the existing ones by itself, where autograd would do just that,
-and those with which it lets an optimizer step.
+"""Gradients that a planned backward itself adds to existing ones, if autograd would only do that, or passes
+to an optimizer step.
 
-Autograd sums all that reaches a parameter in one backward before it adds the sum to the existing gradient. So
-a backward adds by itself only where it is the only one of the autograd graph to reach the parameter, and
-where nobody is called in between.
+Autograd sums all gradients of a parameter in one backward before it adds the sum to the existing gradient. So
+a planned backward adds itself only if no other node of the autograd graph reaches the parameter, and if no
+hooks are called in between.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..trace.gradients import Taker, hand_over
 
 
 def may_be_added(leaf: torch.Tensor, grad: torch.Tensor | None) -> bool:
-    """Is adding to this gradient all that autograd does with the next one of the leaf? None: one like it."""
+    """True if autograd would only add the leaf's next gradient to this one. None: one like it."""
     if has_tensor_hooks(leaf) or accumulate_hooks(leaf) or local_part(leaf) is not leaf:
         return False
     return leaf.layout is torch.strided if grad is None else is_like(leaf, grad)
 
 
 def is_like(leaf: torch.Tensor, grad: torch.Tensor) -> bool:
-    """Is it a gradient that differs from its leaf in nothing but values?"""
+    """True if the gradient differs from its leaf only in values."""
     return (
         grad.layout is torch.strided
         and not grad.requires_grad
@@ -50,16 +50,15 @@ def is_like(leaf: torch.Tensor, grad: torch.Tensor) -> bool:
     )
 
 
-# Lets a parameter step, and drops its gradient.
+# Runs the optimizer step of a parameter, and drops its gradient.
 Step = Callable[[torch.Tensor], None]
 
 
 class Ends:
-    """Of one call: decides when its backward is due which gradients end there.
+    """For one call: decides at the begin of its backward which gradients end in it.
 
-    step_of: says of a leaf what lets it step, if it is to.
-    left: told which of the leaves have gradients that leave it after all, though that needs more memory, by
-    position.
+    step_of: the optimizer step of a leaf, if any. left: called with the positions of leaves whose gradients
+    leave the backward after all, which needs more memory.
     """
 
     def __init__(
@@ -120,29 +119,29 @@ def _stepping(leaf: torch.Tensor, step: Step) -> Taker:
 
 
 def _accumulates(node: Any) -> bool:
-    """Will autograd accumulate into the leaf of this node?"""
+    """True if autograd will accumulate into the leaf of this node."""
     try:
         return will_execute(node)
-    except RuntimeError:  # `torch.autograd.grad` keeps what it would accumulate
+    except RuntimeError:  # `torch.autograd.grad` returns gradients without accumulating
         return False
 
 
 @dataclass(frozen=True)
 class _Reached:
-    """Of one autograd graph, by address: the nodes that are Python's, and how often a leaf is reached."""
+    """Of one autograd graph, by address: the Python nodes, and how often each leaf is reached."""
 
     nodes: frozenset[int]
     leaves: Counter[int]
 
 
 class _Known(threading.local):
-    """The autograd graphs of the backwards that run, looked at once for each that this thread carries out."""
+    """The autograd graphs of running backwards, analysed once for each backward of this thread."""
 
     _task = -1
     _graphs: Sequence[_Reached] = ()
 
     def of_graph_with(self, node: Any) -> _Reached | None:
-        """None where it is not known for sure."""
+        """None if it is not certain."""
         task = graph_task()
         if self._task != task:
             self._graphs = [_reached(outputs) for outputs in running_backwards()]
@@ -157,7 +156,7 @@ _known = _Known()
 def _accumulated_by(node: Any) -> dict[int, Any]:
     """The nodes that accumulate into leaves, by address of the leaf, where only this node reaches those.
 
-    node: the one that the backward of this thread has come to.
+    node: the current one in this thread's backward.
     """
     graph = _known.of_graph_with(node)
     if graph is None:
@@ -185,6 +184,6 @@ def _reached(outputs: Iterable[Any]) -> _Reached:
             elif node not in seen:
                 seen.add(node)
                 stack.append(node)
-    # The others are made again whenever they are asked for.
+    # Other nodes are new Python objects at each access.
     own = frozenset(id(node) for node in seen if isinstance(node, BackwardCFunction))
     return _Reached(own, leaves)

@@ -1,4 +1,4 @@
-"""A step that is captured and costed, not planned: what questions about a model begin with."""
+"""A captured step with costs, without a plan: the basis of queries about a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .session import Session
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A training step of a model, its graph with costs, and the way that would plan it."""
+    """A training step of a model, its graph with costs, and the means to plan it."""
 
     captured: Captured
     graph: remat.Graph
@@ -38,11 +38,11 @@ class CapturedStep:
         return self.captured.step
 
     def plan(self) -> PlanReport:
-        """For the budget of the options. Raises what `plan_step` raises."""
+        """Plan it for the budget of the options. Raises as `plan_step`."""
         return self.pipeline.plan(self.captured)[0].report
 
     def settled(self) -> Options:
-        """The options with the budget in bytes or as a share, and all that is reserved in `reserve`."""
+        """The options with the budget in bytes or as a share, and `reserve` with all reserved bytes."""
         return self.pipeline.surroundings.settle([], self.device)
 
 
@@ -66,10 +66,10 @@ def captured_steps(
 ) -> list[CapturedStep]:
     """A training step of a model; of a model without memory, that of its fake copy.
 
-    both: also one that adds to existing gradients, where the options leave open which it is.
-    one_graph: give up as soon as it is not one, or one that takes long to trace.
+    both: also capture one that adds to existing gradients, if the options leave that open.
+    one_graph: give up if it is more than one graph, or takes long to trace.
 
-    Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
+    Raises UnsupportedModelError if the model is broken into several graphs, or needs no gradient.
     """
     with one_at_a_time(), progress_line() as progress:
         progress.tracing()

@@ -45,13 +45,13 @@ def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
     if session.shared.options.verify:
         call = _proved(call, fitted, session)
     fitted.__dict__[COMPILED_CALL] = call
-    # Dynamo keeps the session for longer.
+    # Dynamo keeps the session longer.
     when_gone(fitted, session.shared.pipeline.pool.release)
     return fitted
 
 
 def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    # A frame of our own: Dynamo does not look into calls of PyTorch's own modules (nn.Sequential) otherwise.
+    # A separate frame: Dynamo does not trace calls of PyTorch's own modules (nn.Sequential) otherwise.
     def run(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
             session.note_uncompiled()
@@ -67,13 +67,13 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     @errors_stand_alone
     def traced(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
-            return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
+            return call(*args, **kwargs)  # nothing is saved, so there is nothing to plan
         if is_transformed():
             session.unplanned.say("transforms", TRANSFORMED)
             return call(*args, **kwargs)
         if _hooks_of_all_modules() != hooks_planned_for:
             session.say_other_hooks()
-            return call(*args, **kwargs)  # Dynamo does not look at them again
+            return call(*args, **kwargs)  # Dynamo does not check them again
         nonlocal planned, left
         if left is not None and left.hooks != _hooks_of(session):
             if left.forget():
@@ -101,7 +101,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
 
 
 class _Left(NamedTuple):
-    """Dynamo leaves the model alone, which had these hooks then; `forget` that."""
+    """Notes that Dynamo skips the model, which had these hooks; `forget` resets that."""
 
     hooks: list[tuple[int, ...]]
     forget: Callable[[], bool]
@@ -117,7 +117,7 @@ def _hooks_of_all_modules() -> list[Any]:
 
 
 def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session) -> Callable[..., Any]:
-    """Calls that compare a step with the same in eager mode the first time that its plans run.
+    """Calls that compare a step with eager mode the first time that its plans run.
 
     traced: calls of the model through the session's backend.
     """
@@ -162,7 +162,7 @@ def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
 
 
 def loss_in(outputs: Any, caller: str) -> torch.Tensor:
-    """The loss that a model returns. Raises UsageError where its outputs hold none."""
+    """The loss that a model returns. Raises UsageError if its outputs hold none."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
     if isinstance(found, torch.Tensor) and found.numel() == 1 and found.requires_grad and is_real(found):
         return found

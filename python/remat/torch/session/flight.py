@@ -1,4 +1,4 @@
-"""What is in flight together: calls and graphs that hold tensors for a backward to come."""
+"""Calls and graphs in flight together: those that hold tensors for a later backward."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ log = logging.getLogger("remat.torch")
 
 
 class InFlight:
-    """Notices which graphs are in flight together, and whether plans were made for that.
+    """Tracks which graphs are in flight together, and whether plans allow for it.
 
-    stale: the plans were made before it was known what is in flight together, or what becomes of the outputs.
+    stale: plans were made before the graphs in flight, or the use of outputs, were known.
     """
 
     def __init__(self, calls: int) -> None:
-        """calls: how many calls of each graph will be in flight before the first backward, at the least."""
+        """calls: least number of calls of each graph in flight before the first backward."""
         self.stale = False
         self._least = calls
         self._calls: dict[int, int] = {}
         self._together: set[int] = set()
         self._is_news = False
-        # By graph: those that are in flight together with it; of them those that were there before it.
+        # By graph: those in flight together with it, and of them those that started before it.
         self._mates: dict[int, set[int]] = defaultdict(set)
         self._before: dict[int, set[int]] = defaultdict(set)
 
     def calls(self, number: int) -> int:
-        """How many calls of a graph are in flight before the first backward, as far as was seen."""
+        """The calls of a graph in flight before the first backward, as seen so far."""
         return max(self._least, self._calls.get(number, 0))
 
     def take_news(self) -> set[int]:
-        """The graphs that are in flight together with others, if there are more than when last asked."""
+        """The graphs in flight together with others, if there are more than at the last call."""
         news, self._is_news = self._is_news, False
         return set(self._together) if news else set()
 
@@ -41,15 +41,15 @@ class InFlight:
         return frozenset(self._mates[number])
 
     def before(self, number: int) -> frozenset[int]:
-        """Those of them that hold tensors already when this one starts."""
+        """Those that already hold tensors when this one starts."""
         return frozenset(self._before[number])
 
     def plan_anew(self) -> None:
-        """As soon as nothing is in flight."""
+        """Replan as soon as nothing is in flight."""
         self.stale = True
 
     def forget(self, number: int) -> None:
-        """This graph is no more."""
+        """Removes a graph."""
         self._together.discard(number)
         if len(self._together) < 2:
             self._together, self._is_news = set(), False
@@ -62,14 +62,14 @@ class InFlight:
         self.stale = False
 
     def start(self, number: int, held: Callable[[], Mapping[int, int]]) -> bool:
-        """A call of a graph begins; is it the only one in flight?
+        """Begins a call of a graph; returns True if it is the only one in flight.
 
-        held: says how many calls of each graph are in flight.
+        held: returns the number of calls of each graph in flight.
         """
         own, mates = self._others(number, held())
         news = own >= self.calls(number) or not mates <= self._mates[number]
         if news or not (own or mates <= self._before[number]):
-            gc.collect()  # what only waits to be collected will see no backward
+            gc.collect()  # garbage not yet collected will see no backward
             own, mates = self._others(number, held())
         if not mates <= self._mates[number]:
             self._note_break(number, mates)
@@ -81,7 +81,7 @@ class InFlight:
         return not own and not mates
 
     def _others(self, number: int, held: Mapping[int, int]) -> tuple[int, set[int]]:
-        """Calls of this graph in flight, and which of the other graphs are."""
+        """The calls of this graph in flight, and the other graphs in flight."""
         return held[number], {other for other, calls in held.items() if calls and other != number}
 
     def _note_calls(self, number: int, calls: int) -> None:

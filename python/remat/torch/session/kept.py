@@ -1,4 +1,4 @@
-"""Pieces of Python's state, each of which can be put back as it was."""
+"""Pieces of Python's state that can be restored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..base.storages import has_data, same_bits
 
 
 class Kept(Protocol):
-    """Something as it was. It holds what it is about, so that no address is used again."""
+    """A saved state. It holds its object, so that no address is reused."""
 
     def restore(self) -> None: ...
 
 
 class Container:
-    """What a list, dictionary, set or deque holds, by identity. Those of subclasses are read and written as
-    what they are derived from, whatever their own methods do.
+    """The items of a list, dictionary, set or deque, by identity. Subclasses are read and written by the
+    methods of the base class.
     """
 
     kinds = (OrderedDict, dict, list, set, deque)
@@ -61,7 +61,7 @@ class Container:
 
 
 def _is_gone(item: Any) -> bool:
-    """What was held weakly, and died since."""
+    """A weak reference whose object has died since."""
     key = item[0] if isinstance(item, tuple) and item else item
     return isinstance(key, weakref.ref) and key() is None
 
@@ -78,7 +78,7 @@ def _are_same(now: list[Any], before: list[Any], ordered: bool) -> bool:
 
 
 class Slot:
-    """One attribute that is in no dictionary: of an object with slots, of a function's cell."""
+    """One attribute outside dictionaries: of an object with slots, or of a function's cell."""
 
     def __init__(self, owner: Any, name: str, value: Any) -> None:
         self.owner, self.name, self.value = owner, name, value
@@ -93,7 +93,7 @@ class Slot:
 
 
 class ClassAttributes:
-    """Those of a class, but what Python itself keeps there."""
+    """The attributes of a class, without those of Python itself."""
 
     def __init__(self, owner: type) -> None:
         self.owner = owner
@@ -116,7 +116,7 @@ class ClassAttributes:
 
 
 class TensorState:
-    """Of a tensor which memory it shows, whether it needs a gradient, its gradient and its hooks."""
+    """A tensor's memory, its `requires_grad`, its gradient and its hooks."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.is_leaf = tensor, tensor.is_leaf
@@ -154,8 +154,8 @@ def _show_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class Values:
-    """What a tensor holds; a copy is on the CPU. What did not change is not written, and what is written is
-    not counted: an autograd graph that saved the tensor is as good as before.
+    """The values of a tensor, with a copy on the CPU. Unchanged values are not written, and writes are not
+    counted: autograd graphs that saved the tensor stay valid.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -167,13 +167,13 @@ class Values:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Has it values of its own that can be copied?"""
+    """True if it has its own values that can be copied."""
     own = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     return own and tensor.layout is torch.strided and has_data(tensor) and not tensor.is_inference()
 
 
 class Array:
-    """What an array of numpy holds."""
+    """The values of a numpy array."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.before = array, array.copy()
@@ -183,7 +183,7 @@ class Array:
             self.array[...] = self.before
 
 
-# Where numpy's older generators have what draws.
+# The attribute of numpy's older generators that holds the bit generator.
 _LEGACY = "_bit_generator"
 
 

@@ -1,4 +1,4 @@
-"""What a loss outside the model takes, and what it gives to the model's outputs."""
+"""Memory of a loss outside the model, and its gradients of the model's outputs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Loss = Callable[[Any], torch.Tensor]
 
 
 class NoLossError(remat.UsageError):
-    """What should be a loss is none."""
+    """The result of the loss function is no loss."""
 
 
 def value_of(loss: Loss, outputs: Any) -> torch.Tensor:
-    """What the caller's loss makes of outputs. Raises NoLossError where that is none."""
+    """The caller's loss of these outputs. Raises NoLossError if it is none."""
     found: Any = loss(outputs)
     if not isinstance(found, torch.Tensor):
         what = f"a {type(found).__name__}"
@@ -41,14 +41,14 @@ def value_of(loss: Loss, outputs: Any) -> torch.Tensor:
 
 
 def is_real(tensor: torch.Tensor) -> bool:
-    """May a backward begin with it alone?"""
+    """True if a backward can start from it alone."""
     return tensor.layout is torch.strided and not tensor.is_complex()
 
 
 def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict[int, Gradient]]:
-    """Bytes of the loss while it is computed and to the end, and what it gives to the outputs, by address.
+    """Bytes of the loss during its computation and to the end, and its gradients of outputs, by address.
 
-    Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
+    Its workspace is the peak of it and its backward beyond the outputs and their gradients.
     """
     leaf_of: dict[int, Any] = {}
 
@@ -61,7 +61,7 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
     opaque = [leaf for leaf in leaf_of.values() if not isinstance(leaf, torch.Tensor)]
     given = {id(tensor) for tensor in _tensors_within([inputs])}
     for tensor in _tensors_within(opaque):
-        # The loss finds it where it is: for its time it is a leaf itself.
+        # For the loss it stays in place, as a leaf.
         made = id(tensor) not in given and (tensor.grad_fn is not None or not tensor.requires_grad)
         if made and _may_have_gradient(tensor) and not is_view(tensor):
             leaf_of[id(tensor)] = tensor.detach_().requires_grad_()
@@ -70,7 +70,7 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
     strides: dict[int, Strides | None] = {}
     for key, leaf in leaf_of.items():
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-            # What autograd accumulates into a leaf has the strides of the leaf.
+            # Accumulated gradients have the strides of the leaf.
             leaf.register_hook(lambda gradient, key=key: strides.update({key: strides_to_trace(gradient)}))
     values: list[torch.Tensor] = []
 
@@ -80,7 +80,7 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
         values.append(value.detach())
 
     top = rise_of(run, [t.device for t in leaves])
-    # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
+    # The caller holds the loss (whose storage may be larger), and autograd its gradient.
     held = storage_bytes(values[0]) + dense_bytes(values[0])
     gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
     gradient_of = {
@@ -94,7 +94,7 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
 
 
 def rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
-    """Bytes that a call needs at its peak on top of what was there."""
+    """Peak bytes of a call beyond existing memory."""
     for runtime in map(runtime_of, devices):
         if runtime.counts_memory:
             runtime.synchronize()
@@ -119,7 +119,7 @@ def _may_have_gradient(tensor: torch.Tensor) -> bool:
 
 
 def _tensors_within(items: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Tensors that objects hold which are no containers of PyTorch's: caches of keys and values."""
+    """Tensors in objects that PyTorch does not traverse, such as key-value caches."""
     seen: set[int] = set()
     stack = list(items)
     while stack:

@@ -1,4 +1,4 @@
-"""What a call really needs at its peak, beside what was predicted."""
+"""Measures the real peak of a call, and compares it with predictions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def device_to_measure(device: str | torch.device | None) -> torch.device:
     where = torch.device(device)
     try:
         return with_index(where)
-    except (RuntimeError, AssertionError, AttributeError):  # it is not there, which `measurable` says
+    except (RuntimeError, AssertionError, AttributeError):  # it does not exist; `measurable` raises the error
         return where
 
 
 def measurable(caller: str, device: torch.device) -> DeviceRuntime:
-    """Raises UsageError where memory can be neither counted nor traced."""
+    """Raises UsageError if memory can be neither counted nor traced."""
     if device.type != "cpu":
         try:
             runtime = runtime_of(device)
@@ -42,8 +42,8 @@ def measurable(caller: str, device: torch.device) -> DeviceRuntime:
 
 
 def bytes_beside(runtime: DeviceRuntime, resident: Any) -> int:
-    """On an accelerator, what is in memory and neither `resident` nor kept by libraries, which plans count.
-    Nothing where `resident` is None: everything is meant.
+    """On an accelerator, bytes that are neither `resident` nor kept by libraries (which plans count). 0 if
+    `resident` is None, which means everything.
     """
     if resident is None:
         return 0
@@ -52,14 +52,14 @@ def bytes_beside(runtime: DeviceRuntime, resident: Any) -> int:
 
 
 def there_on_the_cpu(resident: Any) -> dict[int, int]:
-    """Address and bytes of the storages that count at the start: all that Python can see where `resident` is
-    None.
+    """Address and bytes of the storages that count at the start; if `resident` is None, all that Python can
+    see.
     """
     return live_storages() if resident is None else storages_held(resident, "cpu")
 
 
 def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
-    """Calls before the one that is measured; on the CPU their blocks are known to the allocator's trace."""
+    """Calls before the measured one; on the CPU, the allocator's trace then knows their blocks."""
     with trace_allocations() if calls and device.type == "cpu" else nullcontext():
         for _ in range(calls):
             fn()
@@ -68,17 +68,18 @@ def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
 def measure_peak(
     fn: Callable[[], Any], *, device: str | torch.device | None = None, resident: Any = None, warmup: int = 0
 ) -> int:
-    """Peak bytes allocated on `device` while `fn()` runs, everything that is alive at the start included.
+    """Measure the peak bytes allocated on `device` while `fn()` runs, including all memory alive at the
+    start.
 
-    On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates;
-    memory that MKL or oneDNN take for themselves does not show. On an accelerator it is what its allocator
-    counts (`torch.cuda.max_memory_allocated`), less what was there at the start beside `resident` and what
-    libraries keep. Planned steps that run inside `fn` are compared with their predictions; more than 2 %
-    above is a warning.
+    On the CPU this uses the allocator's own events and is exact for all memory that PyTorch allocates, but
+    not for memory of MKL or oneDNN. On an accelerator it is the allocator's count
+    (`torch.cuda.max_memory_allocated`), less memory that existed at the start beside `resident` and memory
+    kept by libraries. Planned steps inside `fn` are compared with their predictions; more than 2 % above is a
+    warning.
 
     Args:
-        fn: what is measured.
-        device: where; by default the accelerator, if one is in use, else the CPU.
+        fn: the function to measure.
+        device: by default the accelerator, if one is in use, else the CPU.
         resident: tensors, modules and optimizers, or objects that hold them (a batch, `model.parameters()`),
             that are in memory at the start, counted with their gradients. None: every tensor of the process
             that Python can see, on an accelerator all that is there.

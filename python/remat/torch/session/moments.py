@@ -1,4 +1,4 @@
-"""Memory at the moments at which a plan goes from one step to the next."""
+"""Memory at the moments between steps of a plan."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..base.devices import DeviceRuntime
 from ..plan.report import PlanReport
 from ..run.follow import Mark, Place, followed
 
-# Of the block that is allocated at a moment, so that it can be found among the allocator's events: their
-# times are not exact enough to tell whether a block was freed before a step began. No tensor has such a size.
+# Size of a marker block allocated at each moment, to find it among the allocator's events, whose times are
+# too coarse. No tensor has this size.
 _BYTES = 61
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A step begins, or none does (`position` is None): the last one of a half is over.
+    """A step begins or, if `position` is None, the last one of a half is over.
 
-    level: bytes in memory. highest: the most since the moment before.
+    level: bytes in memory. highest: peak since the last moment.
     """
 
     plan: PlanReport
@@ -33,7 +33,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class _Passed:
-    """The same, while positions may not be known yet."""
+    """The same, with positions that may be unknown yet."""
 
     plan: PlanReport
     position: int | Place | None
@@ -42,7 +42,7 @@ class _Passed:
 
 
 def _settled(passed: Iterable[_Passed]) -> Iterator[Moment]:
-    """Now that the call is over. Between two moments whose positions are known there may be others."""
+    """Resolves positions after the call. Between two moments with known positions there may be others."""
     highest = 0
     for each in passed:
         highest = max(highest, each.highest)
@@ -56,7 +56,8 @@ def _settled(passed: Iterable[_Passed]) -> Iterator[Moment]:
 
 
 def moments_traced(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
-    """Those of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all counted."""
+    """The moments of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all
+    counted."""
     passed: list[tuple[PlanReport, int | Place | None, int]] = []
 
     def mark_of(plan: PlanReport) -> Mark:
@@ -94,9 +95,9 @@ def _among_events(
 
 
 def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int) -> list[Moment]:
-    """Those of a call, by the allocator's counters, of which the highest mark is set back.
+    """The moments of a call, by the allocator's counters, whose peak is reset.
 
-    beside: bytes that are there and not counted.
+    beside: existing bytes that are not counted.
     """
     found: list[_Passed] = []
 

@@ -1,7 +1,7 @@
-"""A graph of Dynamo in pieces: what cannot be traced is taken out, and runs as in eager mode between them.
+"""Splits a graph of Dynamo into pieces: nodes that cannot be traced run in eager mode between them.
 
 Dynamo breaks a graph where it sees that a shape depends on data. Some ops show that only when they are traced
-with their backward, which happens at the first call: there the graph is broken here.
+with their backward, at the first call: there the graph is broken here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _Run = Callable[..., Any]
 class Piece:
     """Nodes of a graph in sequence, as a graph of their own.
 
-    reads, makes: names of what it takes and returns. returned: of what it returns, by its index, which output
-    of the whole graph it is.
+    reads, makes: names of its inputs and results. returned: by index of a result, the output of the whole
+    graph that it is.
     awkward: cannot be traced.
     """
 
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The whole graph again. runs: what runs each piece."""
+    """Runs the whole graph by its pieces. runs: a function for each piece."""
 
     gm: fx.GraphModule
     pieces: Sequence[Piece]
@@ -78,12 +78,12 @@ def awkward_nodes(gm: fx.GraphModule) -> dict[fx.Node, Exception]:
             except BREAKING_ERRORS as error:
                 found[node] = error
             except Exception:
-                continue  # it is not the op that tracing fails with, but what is made up for it
+                continue  # tracing fails not with the op but with its synthetic inputs
     return found
 
 
 def _trace(node: fx.Node) -> None:
-    """Run a node forward and backward on tensors without memory."""
+    """Run a node forward and backward on fake tensors."""
     mode: Any = FakeTensorMode()
     made: list[torch.Tensor] = []
 
@@ -111,8 +111,8 @@ def _trace(node: fx.Node) -> None:
 
 
 def split(gm: fx.GraphModule, awkward: Iterable[fx.Node]) -> list[Piece] | None:
-    """The graph in pieces that end and begin at these nodes; None where what passes between two of them is no
-    tensor.
+    """The graph in pieces that end and begin at these nodes; None if anything but tensors passes between two
+    of them.
     """
     number = _numbered(gm, set(awkward))
     returned = {node: i for i, node in enumerate(outputs_of(gm)) if isinstance(node, fx.Node)}
@@ -150,13 +150,13 @@ def _numbered(gm: fx.GraphModule, awkward: set[fx.Node]) -> dict[fx.Node, int]:
 
 
 def _is_mode(node: fx.Node) -> bool:
-    """Does it change how what comes after it runs?"""
+    """True if it changes the modes of later nodes."""
     return node.target in (ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD)
 
 
 @dataclass
 class _Modes:
-    """In which the next piece begins. outside: are there gradients before and after the graph?"""
+    """The modes at the begin of the next piece. outside: True if gradients are enabled around the graph."""
 
     outside: bool
     autocasts: list[fx.Node] = field(default_factory=list)
@@ -174,7 +174,7 @@ class _Modes:
 def _graph_of(
     group: Sequence[fx.Node], reads: Sequence[fx.Node], makes: Sequence[fx.Node], modes: _Modes
 ) -> fx.Graph:
-    """These nodes as a graph, which begins in the modes of its place and ends in those outside."""
+    """These nodes as a graph, which enters the modes of its place and leaves them at the end."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in reads:
         known = node.op == "placeholder"

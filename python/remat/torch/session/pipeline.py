@@ -1,4 +1,4 @@
-"""The way of a step: capture, cost, plan, rewrite, count."""
+"""The pipeline of a step: capture, cost, plan, rewrite, report."""
 
 from __future__ import annotations
 
@@ -52,10 +52,9 @@ log = logging.getLogger("remat.torch")
 class Call:
     """A call of a graph of Dynamo, the first of its kind.
 
-    number: which graph of the model it is. use: what is taken for granted of its outputs.
-    existing: gradients that the step will add to.
-    floats: how many Python floats it gets as tensors. varies: is it traced with symbols for sizes?
-    told: before anything is planned, the bytes of gradients that have a storage to themselves, by argument.
+    number: of the graph in the model. use: assumptions about its outputs. existing: gradients that the step
+    will add to. floats: number of Python floats passed as tensors. varies: True if sizes are traced as
+    symbols. told: called before planning with bytes of gradients that have their own storage, by argument.
     """
 
     number: int
@@ -74,7 +73,7 @@ class Call:
 
 
 def device_of(args: Sequence[Any]) -> torch.device:
-    """Of the parameters, or of any tensor. Raises UnsupportedModelError where they are on several
+    """The device of the parameters, or of any tensor. Raises UnsupportedModelError if they are on several
     accelerators.
     """
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
@@ -98,9 +97,9 @@ class Captured:
 
 @dataclass(frozen=True)
 class Costed:
-    """The graph of a step with the costs of its ops, of which so many were measured just now.
+    """The graph of a step with the costs of its ops, and the number of newly measured ones.
 
-    unmeasured: how many cannot be measured.
+    unmeasured: number of ops that cannot be measured.
     """
 
     graph: remat.Graph
@@ -110,11 +109,10 @@ class Costed:
 
 @dataclass(frozen=True)
 class Planned:
-    """What is to be known of a step once it is planned and written out. Sizes are bytes.
+    """Properties of a planned and rewritten step. Sizes are bytes.
 
-    held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
-    outputs: by index among those of the captured function.
-    pool_user: of the pool, if results lie in one.
+    held: bytes that a call holds for its backward; tangents: bytes of gradients of outputs. outputs: by index
+    among those of the captured function. pool_user: of the pool, if any.
     """
 
     report: PlanReport
@@ -126,16 +124,15 @@ class Planned:
 
 
 class CapturedOnlyError(Exception):
-    """Leaves AOTAutograd when a step is captured but not to be run."""
+    """Raised to leave AOTAutograd when a step is captured only."""
 
 
 class Pipeline:
     """From joint graphs to halves that run within the budget, for all graphs of one model.
 
-    captured: where steps go instead of being planned, if they are only to be captured.
-    captures_both: each with one that adds to existing gradients, of the same trace.
-    is_broken: is there code of the model beside a graph, or another graph?
-    planned_for: the largest budget in bytes of the steps that a plan is known for; 0: there is none yet.
+    captured: collects steps that are only to be captured. captures_both: each with one that adds to existing
+    gradients, of the same trace. is_broken: True if the model has code beside a graph, or several graphs.
+    planned_for: the largest budget in bytes of planned steps; 0: none yet.
     """
 
     def __init__(
@@ -151,7 +148,7 @@ class Pipeline:
         self.layouts = Layouts()
         self.cache = PlanCache(store)
         self.for_compiler = options.executor == "inductor"
-        # By number of the graph and whether it adds to gradients: as it was planned last.
+        # The last plan, by number of the graph and whether it adds to gradients.
         self._parts: dict[tuple[int, bool], Part] = {}
         self.pool = Pool()
         self._host_pool: HostPool | None = None
@@ -159,7 +156,7 @@ class Pipeline:
 
     @contextmanager
     def surveying(self) -> Iterator[None]:
-        """Graphs of a model that turns out to be in pieces get any plan meanwhile, until all are known."""
+        """Inside the block, graphs of a model in pieces get any plan, until all graphs are known."""
         plain = self.options.plan is None and self.options.group is None and not self.for_compiler
         self._surveys = plain and self.surroundings.sharding is None
         try:
@@ -171,20 +168,20 @@ class Pipeline:
         self.planned_for = planned_for
 
     def ask_whether_broken(self, is_broken: Callable[[], bool]) -> None:
-        """This says it from now on."""
+        """Sets the function that tells whether the model is broken."""
         self.is_broken = is_broken
 
     def capture_both(self) -> None:
-        """From here on; of what is only captured."""
+        """Capture both kinds of steps from now on."""
         self.captures_both = True
 
     def __call__(
         self, joint: fx.GraphModule, num_forward_outputs: int, call: Call, adding: Existing | None = None
     ) -> tuple[Planned, Halves]:
-        """The whole way. Raises CapturedOnlyError where steps are only to be captured, and
-        TracedOtherwiseError where a trace with what `layouts` knows now is another one.
+        """Runs the whole pipeline. Raises CapturedOnlyError if steps are only to be captured, and
+        TracedOtherwiseError if a trace with the layouts known now would differ.
 
-        adding: gradients that another step of this trace adds to, if that is to be captured too.
+        adding: gradients that another step of this trace adds to, if it is captured too.
         """
         calls = [call] if adding is None else [call, replace(call, existing=adding)]
         traces = [joint, *(copied(joint) for _ in calls[1:])]
@@ -233,14 +230,14 @@ class Pipeline:
             return Costed(remat.Graph.from_dict(step.to_dict()), measured, unmeasured)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
-        """From costs on. Raises what `plan_step` raises."""
+        """The pipeline after costs. Raises as `plan_step`."""
         step, call = captured.step, captured.call
         with progress_line() as progress:
             costed = self.cost(captured, progress)
             if call.told is not None:
                 call.told(step.gradient_bytes())
             with phase("plan"):
-                # What libraries take for themselves when they are first used is there by now ("auto").
+                # Memory that libraries allocate at their first use exists by now ("auto").
                 options = self._settled(call)
                 part, others = self._parts_together(captured, costed.graph)
                 allocator = runtime_of(call.device).caching_allocator()
@@ -259,7 +256,7 @@ class Pipeline:
                     try:
                         return plan_step(asked, self.cache, progress)
                     except remat.NoPlanError:
-                        # A share of a step that needs less than others may be too little for it.
+                        # A share of a smaller step's peak may be too little for it.
                         others_have = 0 if in_pieces or is_amount(options.budget) else self.planned_for()
                         if budget is not None or not problem.may_aim or others_have <= problem.budget:
                             raise
@@ -289,9 +286,9 @@ class Pipeline:
     def _aimed(
         self, problem: Problem, captured: Captured, planned: Callable[[int | None], PlanReport]
     ) -> tuple[PlanReport, Halves]:
-        """A plan that is within the budget as Inductor schedules it, with the peak of that schedule.
+        """A plan within the budget by Inductor's schedule, with that schedule's peak.
 
-        planned: the plan for so many bytes.
+        planned: makes the plan for a number of bytes.
         """
         call = captured.call
 
@@ -309,7 +306,7 @@ class Pipeline:
         return aim(make, problem.budget, problem.reserve + int(problem.graph.resident)).made
 
     def _scheduled(self, halves: Halves, captured: Captured) -> Schedule | None:
-        """Inductor's schedule, or None where it cannot be told: then the peak is the plan's."""
+        """Inductor's schedule, or None if unknown: then the peak is the plan's."""
         around, call = self.surroundings, captured.call
         try:
             return scheduled(
@@ -333,7 +330,7 @@ class Pipeline:
         return rewrite(step, plan.steps, overwrites, self.for_compiler, copies, places)
 
     def _placeable(self, captured: Captured, is_alone: bool) -> Placeable | None:
-        """What may lie in the pool of a step, if it is to have one."""
+        """Results eligible for the pool of a step, if it has one."""
         if not self.options.arena:
             return None
         if not is_alone:
@@ -352,7 +349,7 @@ class Pipeline:
         return PoolUser(self.pool, arena.pool, report.budget - report.reserve - arena.beside)
 
     def _settled(self, call: Call) -> Options:
-        """The options of a call, with the host as it was measured where it was "auto"."""
+        """The options of a call, with the measured host in place of "auto"."""
         options = self.surroundings.settle(call.args, call.device)
         if options.host == "auto":
             options = replace(options, host=measured_host(self._channels(call.device), call.device))
@@ -367,7 +364,7 @@ class Pipeline:
         return self._host_pool
 
     def _copies(self, report: PlanReport, device: torch.device) -> Copies | None:
-        """What carries out the copies of a plan, if it has any."""
+        """The object that carries out the copies of a plan, if any."""
         plan = report.plan
         if not plan.copies or report.host is None:
             return None
@@ -375,12 +372,12 @@ class Pipeline:
         return Copies(plan.copies, places, self._pool_on_host(device, report.host), report.traffic)
 
     def bytes_between(self, numbers: set[int]) -> int:
-        """What these graphs hand to one another and to the caller: no plan recomputes that."""
+        """Bytes that these graphs pass to one another and to the caller, which no plan recomputes."""
         parts = {number: part for (number, _), part in self._parts.items() if number in numbers}.values()
         return sum(part.copies * part.made_bytes(part.graph.op_inputs(part.loss)) for part in parts)
 
     def _parts_together(self, captured: Captured, graph: remat.Graph) -> tuple[Part, tuple[Part, ...]]:
-        """The step as a part of what is in flight together, and the others of that."""
+        """The step as a part, and the other parts in flight."""
         number, mates = captured.call.number, self.flight.mates(captured.call.number)
         adds = captured.call.existing.bytes > 0
         counted = adds or self.surroundings.sharding is not None
@@ -389,7 +386,7 @@ class Pipeline:
         )
         known = self._parts.get((number, adds))
         if mates and (known is None or known.key != part.key):
-            self.flight.plan_anew()  # the others were planned beside something else
+            self.flight.plan_anew()  # the others were planned with other parts
         self._parts[number, adds] = part
         others = (self._parts.get((other, adds)) for other in sorted(mates))
         return part, tuple(other for other in others if other is not None)

@@ -1,4 +1,4 @@
-"""The first calls of a fitted model: compile it for its sample inputs without a trace of having run."""
+"""The first calls of a fitted model: compiles it for its sample inputs, and undoes all effects."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .session import Session
 from .unplanned import WORTH_COUNTING
 from .untouched import Snapshot, untouched
 
-# Of planning, until what is in flight together is known.
+# Most rounds of planning until all graphs in flight together are known.
 _ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """model: as it came; fitted: whose calls go through the session; loss: of its outputs, if outside."""
+    """model: the user's; fitted: its copy that calls the session; loss: of its outputs, if outside."""
 
     session: Session
     model: torch.nn.Module
@@ -41,7 +41,7 @@ class Preparation:
     loss: Loss | None = None
 
     def capture(self, both: bool = False) -> None:
-        """One call without a plan; both: of its trace also a step that adds to gradients."""
+        """One call without a plan. both: also capture a step that adds to gradients, from the same trace."""
         with self.session.shared.preparing():
             self._look_at_loss()
             if both and len(self._kinds()) > 1:
@@ -56,7 +56,7 @@ class Preparation:
             self._forward()
 
     def _keeping_if_it_must(self, call: Callable[[], None]) -> None:
-        """A call that keeps nothing for a backward; if need be another that does, for a model that calls
+        """A call that keeps nothing for a backward; if needed, another one that does, for a model that calls
         `torch.autograd.grad` itself.
         """
         try:
@@ -66,9 +66,9 @@ class Preparation:
                 call()
 
     def plan(self) -> None:
-        """Call the model until its plans hold for all that is in flight together.
+        """Call the model until its plans allow for all graphs in flight together.
 
-        Raises UnsupportedModelError where nothing of the model needs a gradient.
+        Raises UnsupportedModelError if nothing in the model needs a gradient.
         """
         shared = self.session.shared
         if shared.options.executor == "boxed":
@@ -93,7 +93,7 @@ class Preparation:
                     self._plan_nothing(snapshot)
                     return
                 if shared.options.executor == "inductor":
-                    return  # what its halves hand over is its own affair; the first step is measured whole
+                    return  # Inductor decides what its halves pass on; the first step is measured as a whole
                 if not self.session.is_whole([*self.model.parameters(), *tree_leaves(self.sample_inputs)]):
                     self.session.count_unplanned(self._forward, self._device())
                     snapshot.restore()
@@ -102,15 +102,15 @@ class Preparation:
                 self._plan_steps(snapshot, 2 * _ROUNDS)
 
     def _plan_steps(self, snapshot: Snapshot, rounds: int) -> None:
-        """Plan what training will meet: steps without gradients that exist, and steps that add to those."""
+        """Plan the steps of training: without existing gradients, and adding to existing ones."""
         missed = self._plan_rounds(snapshot, rounds)
         if missed:
             whole = self.session.is_one_graph
             raise self._no_plans(missed) if whole else self._no_plans_in_pieces(missed, snapshot)
 
     def _plan_rounds(self, snapshot: Snapshot, rounds: int) -> dict[bool, remat.NoPlanError]:
-        """Where there are several graphs, all are known after one round, and planned together in the next;
-        what code beside them needs at its peak is known once a step was measured.
+        """With several graphs, all are known after one round, and planned together in the next; the peak of
+        code beside them is known once a step was measured.
         """
         flight = self.session.shared.flight
         for _ in range(rounds):
@@ -123,7 +123,8 @@ class Preparation:
         return {}
 
     def _needs_more(self, snapshot: Snapshot) -> bool:
-        """Does a step of a model in pieces need more than its plans know? Then that much less is left."""
+        """Measures a step of a model in pieces; if it needs more than its plans predict, lowers the budget by
+        that and returns True."""
         shared = self.session.shared
         options, report = shared.options, shared.report
         measurable = options.executor == "boxed" and options.step is None and options.group is None
@@ -133,13 +134,13 @@ class Preparation:
             return False
         try:
             peak = self._measured_peak()
-        except RuntimeError as error:  # of a backward that training never asks for
+        except RuntimeError as error:  # of a backward that training never runs
             log.info("a step could not be measured: %s", error)
             return False
         finally:
             snapshot.restore()
         if shared.flight.stale:
-            return True  # it is known now what the graphs hand to one another
+            return True  # the values passed between graphs are known now
         largest = report.largest()
         excess = peak + largest.fixed - largest.predicted_peak
         if excess <= max(0, min(WORTH_COUNTING, largest.budget - largest.predicted_peak)):
@@ -148,7 +149,7 @@ class Preparation:
         return True
 
     def _missed(self, snapshot: Snapshot) -> dict[bool, remat.NoPlanError]:
-        """Plan once for each kind of step; those for which there is no plan."""
+        """Plans each kind of step; returns those without a plan."""
         missed: dict[bool, remat.NoPlanError] = {}
         for adds in self._kinds():
             try:
@@ -161,7 +162,8 @@ class Preparation:
     def _no_plans_in_pieces(
         self, missed: Mapping[bool, remat.NoPlanError], snapshot: Snapshot
     ) -> remat.NoPlanError:
-        """With a budget that does for all kinds of steps: they are planned for it before it is named."""
+        """The error, with a budget that suffices for all kinds of steps; they are planned for it before it is
+        named."""
         shared = self.session.shared
         first, asked = next(iter(missed.values())), shared.options.budget
         for _ in range(_ROUNDS):
@@ -180,7 +182,7 @@ class Preparation:
         )
 
     def _plan_nothing(self, snapshot: Snapshot) -> None:
-        """Nothing is compiled of a model that trains: it runs as in eager mode if the budget allows that."""
+        """Nothing of the model is compiled: it runs in eager mode if the budget allows that."""
         session, where = self.session, self.session.unplanned.where()
         if session.one_graph or not any(p.requires_grad for p in self.model.parameters()):
             raise_nothing_planned(self.model, where)
@@ -202,7 +204,7 @@ class Preparation:
         session.shared.report.nothing_planned(peak, budget)
 
     def _measured_peak(self) -> int:
-        """Of a step that leaves its gradients to nobody, and makes no plan."""
+        """The peak of a step without plan, whose gradients are dropped."""
         device, report = self._device(), self.session.shared.report
         there = sum(tensor_storages([self.model, self.sample_inputs], device.type).values())
         for _ in range(_ROUNDS):
@@ -213,7 +215,7 @@ class Preparation:
         return there + rise
 
     def _step(self) -> None:
-        """What is learned of it is true of training if its loss is known."""
+        """Runs a step; its observations hold for training if its loss is known."""
         outputs, shared = self._forward(), self.session.shared
         graded = [t for t in self._results(outputs) if takes_gradient(t)]
         trained = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
@@ -225,7 +227,7 @@ class Preparation:
                 torch.autograd.grad(graded, sources, tangents, allow_unused=True)
 
     def _results(self, outputs: Any) -> list[torch.Tensor]:
-        """What gets gradients: the loss, if it is known."""
+        """The outputs that get gradients: the loss, if known."""
         if self.loss is not None:
             return [value_of(self.loss, outputs)]
         try:
@@ -234,7 +236,7 @@ class Preparation:
             return tensors_in(outputs)
 
     def _kinds(self) -> tuple[bool, ...]:
-        """Of steps, by whether they add to existing gradients."""
+        """Kinds of steps, by whether they add to existing gradients."""
         options = self.session.shared.options
         both = options.accumulate is None and options.plan is None and options.executor == "boxed"
         return (False, True) if both else (False,)
@@ -244,7 +246,7 @@ class Preparation:
             self._forward()
 
     def _no_plans(self, missed: Mapping[bool, remat.NoPlanError]) -> remat.NoPlanError:
-        """What to say where the budget does not do for every kind of step."""
+        """The error if the budget is too small for some kind of step."""
         if len(self._kinds()) == 1:
             return missed[False]
         named = {False: "a step that makes its gradients", True: "a step that adds to existing gradients"}
@@ -266,14 +268,14 @@ class Preparation:
         )
 
     def prove(self) -> None:
-        """Compare a step with the same in eager mode. Raises VerificationError."""
+        """Compare a step with eager mode. Raises VerificationError."""
         with phase("verify"), self._untouched():
             self._forward()
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:
-        """Where both kinds of steps are planned, gradients that exist already are there for neither. One step
-        that is captured is that of the moment.
+        """If both kinds of steps are planned, existing gradients are removed for both. A single captured step
+        is the current kind.
         """
         pipeline = self.session.shared.pipeline
         of_the_moment = pipeline.captured is not None and not pipeline.captures_both
@@ -292,7 +294,7 @@ class Preparation:
 
     @contextmanager
     def _untouched(self) -> Iterator[Snapshot]:
-        """As it was before and after; from the first code that runs beside graphs on with all values."""
+        """Restores all state; from the first code beside graphs on, including all values."""
         unplanned, sharded = self.session.unplanned, self.session.sharding is not None
         roots = (self.fitted, self.sample_inputs, self.loss)
         with (
@@ -310,12 +312,12 @@ class Preparation:
                 self.session.sharding.end_unfinished_step()
 
     def _look_at_loss(self) -> None:
-        """Tell the session which outputs the loss depends on, and how much memory it takes."""
+        """Tell the session which outputs the loss depends on, and its memory."""
         if self.loss is None:
             return
         device = self._device()
         if device.type != "meta":
-            runtime_of(device).taken_by_libraries()  # after the model's first products nobody can tell
+            runtime_of(device).taken_by_libraries()  # unknown after the model's first products
         with phase("loss"):
             self._keeping_if_it_must(self._probe)
 
@@ -328,7 +330,7 @@ class Preparation:
 
 
 def raise_nothing_planned(model: torch.nn.Module, where: str) -> NoReturn:
-    """where: Dynamo gave up."""
+    """where: the places at which Dynamo gave up."""
     if any(p.requires_grad for p in model.parameters()):
         raise UnsupportedModelError(
             f"Dynamo compiled nothing of this model that needs a gradient ({where}); "

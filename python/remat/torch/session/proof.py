@@ -1,4 +1,4 @@
-"""The first step of each plan beside the same step in eager mode, bit for bit."""
+"""Compares the first step of each plan with the same step in eager mode, bit for bit."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ def differences(expected: Results, found: Results) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Step:
-    """A step in several ways, each a function of the same structure of arguments.
+    """A step in several implementations, with arguments of the same structure.
 
-    traced: by PyTorch alone, without a plan; made when it is needed.
-    parameters: those whose gradients are asked for, beside those of the arguments that need one.
-    buffers: what a step may overwrite beside its arguments.
-    restore: makes everything as it was before the step, but arguments and generators.
-    casts: of autocast in the backward.
+    traced: by PyTorch alone, without a plan; made when needed. parameters: those whose gradients are
+    computed, beside those of arguments. buffers: tensors other than arguments that a step may overwrite.
+    restore: restores everything before the step except arguments and generators. casts: of autocast in the
+    backward.
     """
 
     name: str
@@ -59,8 +58,8 @@ class Step:
     casts: Casts = ()
 
     def prove(self, states: GeneratorStates) -> None:
-        """Raises VerificationError where the planned step makes other bits than eager mode, or needs more
-        than its budget.
+        """Raises VerificationError if the bits of the planned step differ from eager mode, or if it exceeds
+        its budget.
 
         states: of the generators when the step begins, and afterwards.
         """
@@ -76,9 +75,9 @@ class Step:
         # Outputs and their gradients, which a training loop may have dropped by then.
         own = sum(each.nbytes for name, each in found.items() if name.startswith("output "))
         own += sum(found[f"output {i}"].nbytes for i in chosen)
-        # What an output that gets a gradient late would run again with.
+        # Inputs with which an output with a late gradient would run again.
         own += len(windows) * runtime_of(torch.device("cpu")).generator_state().nbytes
-        # Gradients that the step would add to existing ones by itself leave it here.
+        # Gradients that the step itself would add to existing ones are returned here.
         own += sum(p.nbytes for _, p in self.parameters if p.grad is not None)
         expected, _ = self._run(self.eager, states, chosen)
         wrong = differences(expected, found)
@@ -112,7 +111,7 @@ class Step:
     ) -> tuple[dict[str, torch.Tensor], list[int]]:
         """Outputs, gradients, buffers and the generator of a step, and which outputs got a gradient.
 
-        chosen: which are to get one; by default all that can.
+        chosen: outputs that get a gradient; by default all that can.
         """
         with casts_apart():
             return self._results(call, states, chosen)
@@ -136,7 +135,7 @@ class Step:
                     graded, [source for _, source in sources], tangents_of(graded), allow_unused=True
                 )
         results = {f"output {i}": output.detach().clone() for i, output in enumerate(outputs)}
-        # As the backward makes them, so that the first that differs is nearest to the cause.
+        # In the sequence of the backward, so that the first difference is nearest to the cause.
         for (name, _), gradient in reversed(list(zip(sources, gradients, strict=False))):
             if gradient is not None:
                 results[f"gradient of {name}"] = gradient
@@ -148,13 +147,13 @@ class Step:
 
 
 def copies(arguments: Any) -> Any:
-    """The same structure with tensors of its own; those that share memory still do."""
+    """A deep copy of the tensors in a structure, with shared memory preserved."""
     memo: dict[int, Any] = {}
 
     def own(item: Any) -> Any:
         if not isinstance(item, torch.Tensor) or isinstance(item, torch.nn.Parameter):
             return item
-        if item.is_nested:  # a deep copy has a ragged dimension of its own, that fits no other tensor
+        if item.is_nested:  # a deep copy gets its own ragged dimension, which matches no other tensor
             return item.detach().clone().requires_grad_(item.requires_grad)
         return copy.deepcopy(item.detach(), memo).requires_grad_(item.requires_grad)
 
@@ -186,7 +185,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _check_peak(window: Window, rise: int, own: int) -> None:
-    """rise: bytes of the step. own: what of it only the comparison holds, perhaps."""
+    """rise: bytes of the step. own: part that perhaps only the comparison holds."""
     report = max(window.reports, key=lambda each: each.rise)
     peak = report.predicted_peak - report.rise + rise
     if peak - own > report.budget:
@@ -197,7 +196,7 @@ def _check_peak(window: Window, rise: int, own: int) -> None:
 
 
 def traced_alone(call: Callable[..., Any]) -> Callable[[Any], Any]:
-    """As PyTorch traces it, carried out op by op."""
+    """PyTorch's own trace, run op by op."""
     compiler: Any = torch.compile
     compiled: Any = compiler(call, backend="aot_eager", dynamic=False)
     return lambda arguments: compiled(*arguments)

@@ -1,7 +1,7 @@
 """One graph of Dynamo: captured, profiled, planned and rewritten at its first call.
 
-Dynamo hands over a graph; AOTAutograd traces it at the first call with real tensors, because only then it is
-known which gradients exist already and which shapes come. Each combination of these is one *variant*.
+Dynamo passes a graph; AOTAutograd traces it at the first call with real tensors, since only then existing
+gradients and shapes are known. Each combination of these is one *variant*.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
 log = logging.getLogger("remat.torch")
 
-# Of making a plan, in sequence.
+# Phases of making a plan, in sequence.
 PHASES = ("capture", "profile", "plan", "code")
 
-# Planning again is worth it for this share of the peak.
+# Share of the peak for which replanning is worth it.
 _WORTH_PLANNING = 0.001
 
 
@@ -82,7 +82,7 @@ class UntraceableError(Exception):
 
 
 class Key(NamedTuple):
-    """What a variant is compiled for. left_out: masks that eager mode leaves out at this call."""
+    """The key of a variant. left_out: masks that eager mode leaves out at this call."""
 
     shapes: Hashable
     training: bool
@@ -91,8 +91,8 @@ class Key(NamedTuple):
 
 
 class TracedFor(NamedTuple):
-    """What a trace depends on. cut: outputs without gradients; strides: of the gradients of the others;
-    casts: of autocast where the backward is to run.
+    """The key of a trace. cut: outputs without gradients; strides: of the gradients of the others; casts: of
+    autocast during the backward.
     """
 
     shapes: Hashable
@@ -104,10 +104,10 @@ class TracedFor(NamedTuple):
 
 @dataclass
 class Variant:
-    """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
+    """A compiled graph, and its assumptions about outputs; planned if it needs gradients.
 
-    existing: gradients that it adds to, and what becomes of those that it makes.
-    numbers: what its step reads in each call again. casts: of autocast where its backward is to run.
+    existing: gradients that it adds to, and the use of those that it makes. numbers: values that its step
+    reads in each call. casts: of autocast during its backward.
     """
 
     gm: fx.GraphModule
@@ -131,17 +131,16 @@ class Region:
     """One graph of Dynamo, with a variant for each combination of shapes, gradient mode and existing
     gradients.
 
-    number: which graph of the model it is.
-    frame: the piece of code that it was compiled from; for other shapes Dynamo makes other regions of it.
-    held: bytes that calls left in memory since it was last asked.
+    number: of the graph in the model. frame: the code that it was compiled from; for other shapes Dynamo
+    makes other regions of it. held: bytes that calls left in memory since the last query.
     """
 
     def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
         self.variants: dict[Key, Variant] = {}
-        # The last one in each form that was made without symbols.
+        # The last trace without symbols, by form.
         self._plain: dict[Form, Plain] = {}
-        # What variants that differ in existing gradients, or in what becomes of the outputs, have in common.
+        # Shared by variants that differ in existing gradients or in the use of outputs.
         self._traces: dict[TracedFor, JointTrace] = {}
         self.usage = Usage.of(gm, shared.options.outputs)
         one_plan = shared.options.group is not None
@@ -153,19 +152,19 @@ class Region:
         self._kin: Region | None = None
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
-        # What the last call returned, while it is found out what the loss depends on.
+        # Results of the last call, while the outputs used by the loss are determined.
         self._returned: list[Any] = []
         self._held = 0
         self._contexts: WeakSet[Any] = WeakSet()
-        # By argument: which get a gradient, once known; to which gradients autograd has to add.
+        # By argument, once known: whether it gets a gradient; whether autograd must add to an existing one.
         self._graded: frozenset[int] | None = None
-        # By argument, bytes of its gradient as steps make it.
+        # By argument, bytes of the gradient that steps make.
         self._gradient_bytes: dict[int, int] = {}
         self._left: frozenset[int] = frozenset()
 
     def inherit(self, others: Sequence[Region]) -> None:
-        """Take over what was seen of the outputs of the same code: Dynamo compiles it again for other shapes,
-        and where the model's attributes change.
+        """Take over observations about outputs of the same code, which Dynamo compiles again for other shapes
+        and changed attributes.
         """
         for other in others:
             if other.usage.is_like(self.usage):
@@ -175,7 +174,7 @@ class Region:
         self._kin = next((other for other in others if other._varying is None), None)
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
-        """Raises UntraceableError where the bytes of an argument depend on data."""
+        """The key of a call. Raises UntraceableError if the bytes of an argument depend on data."""
         layouts = {arg.layout for arg in args if isinstance(arg, torch.Tensor)}
         for layout in layouts - {torch.strided}:
             kind = str(layout).removeprefix("torch.")
@@ -193,7 +192,7 @@ class Region:
         return Key(shapes, training, self._existing(args, training), left_out)
 
     def _may_change(self, values: Sequence[float]) -> bool:
-        """Is one step made for these numbers and for others?"""
+        """True if one step serves these numbers and others."""
         may_change = self._floats.may_change and self.shared.options.executor == "boxed"
         return may_change and self._floats.are_plain(values)
 
@@ -208,7 +207,7 @@ class Region:
         )
 
     def _adding(self, args: Sequence[Any]) -> Existing:
-        """What a step that adds to gradients finds there."""
+        """The existing gradients of a step that adds to them."""
         with self.shared.surroundings.accumulating():
             return self._existing(args, training=True)
 
@@ -216,15 +215,15 @@ class Region:
         return key in self.variants
 
     def nodes(self) -> Iterable[Any]:
-        """Of the autograd graphs that its calls made, as far as they are alive."""
+        """Live autograd nodes of its calls."""
         return list(self._contexts)
 
     def __call__(self, args: Sequence[Any], key: Key, runs: bool = True) -> Any:
-        """runs: otherwise a planned call only makes tensors like its results: nobody looks at the values."""
+        """runs: False: a planned call only returns uninitialized results, whose values are not used."""
         variant = self.variants.get(key)
         if variant is None:
             with one_at_a_time():
-                # Another thread may have been here.
+                # Another thread may have made it meanwhile.
                 variant = self.variants.get(key) or self._made(args, key)
         results = None if runs or variant.planned is None else unfilled(variant.gm)
         if results is not None:
@@ -237,14 +236,14 @@ class Region:
             variant = self._compiled(args, key)
             if variant.planned is not None:
                 self._announce(variant.planned.report, since(before, spent.seconds()))
-        # A known model is compared as a whole.
+        # A known model is verified as a whole.
         if self.shared.options.verify and self.shared.surroundings.model is None:
             with phase("verify"):
                 self._prove(variant, args)
         return variant
 
     def probe(self, args: Sequence[Any]) -> Any:
-        """A call without a plan and without gradients; `note_loss` hears about its outputs."""
+        """A call without a plan and without gradients, before `note_loss`."""
         self._returned = self._run(self._run_unplanned, args)
         return self._returned
 
@@ -252,16 +251,16 @@ class Region:
         return without_keeping(self.gm, args, self.shared.is_keeping)
 
     def note_loss(self, gradient_of: Mapping[int, Gradient]) -> None:
-        """Learn what the loss gave to the outputs of the last call, by their address."""
+        """Notes the loss's gradients of the last call's outputs, by address."""
         self.usage.note_loss(gradient_of.get(id(item)) for item in self._returned)
         self._returned = []
 
     def in_flight(self) -> int:
-        """Calls whose saved tensors are still held, for a backward to come."""
+        """Calls whose saved tensors are held for a later backward."""
         return sum(holds_saved_tensors(context) for context in self._contexts)
 
     def take_held(self) -> int:
-        """Bytes that the plans of the calls since the last time leave in memory."""
+        """Bytes left in memory by the plans of calls since the last query."""
         held, self._held = self._held, 0
         return held
 
@@ -279,11 +278,11 @@ class Region:
                 self.shared.report.forget(planned.report)
 
     def _run(self, run: Any, args: Sequence[Any], planned: bool = False) -> Any:
-        """planned: are writes to the arguments steps of a plan, which count each of them?"""
+        """planned: writes to arguments are steps of a plan, which counts them."""
         if self._overwritten is not None:
             return run(*args)
         versions = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
-        # Batch norm updates its statistics without a word.
+        # Batch norm updates its statistics without counting a write.
         looked_at = set() if planned else {i for i in _may_be_overwritten(args) if has_data(args[i])}
         values = {i: args[i].detach().clone() for i in looked_at}
         results = run(*args)
@@ -296,7 +295,7 @@ class Region:
         return results
 
     def _train(self, variant: Variant, args: Sequence[Any]) -> Any:
-        """A call with gradients; nothing was planned if its results need none."""
+        """A call with gradients; without a plan if its results need none."""
         planned, device, replay = variant.planned, device_of(args), None
         if variant.numbers is not None:
             numbers = self._floats.numbers(self._floats.values(args))
@@ -310,7 +309,7 @@ class Region:
             self.shared.watch.forward(planned.report, device)
             self._held += planned.held
         if variant.use.cut and not self.shared.is_preparing:
-            # Of a graph of which no result had a gradient nothing is known.
+            # Nothing is known of a graph whose results had no gradient.
             random = planned is None or planned.is_random
             overwritten = self._overwritten if self._overwritten is not None else _may_be_overwritten(args)
             replay = Replay(variant.gm, args, overwritten, random, self._note_late_gradient)
@@ -354,7 +353,8 @@ class Region:
             step.prove(generator_states())
 
     def _first_step(self, planned: Planned | None, device: torch.device) -> FirstStep | None:
-        """Measures this call, if it is the first training step of a plan whose order is not kept."""
+        """Measures this call, if it is the first training step of a plan for an executor with its own
+        order."""
         shared = self.shared
         if planned is None or shared.options.executor != "inductor" or shared.is_preparing:
             return None
@@ -365,7 +365,8 @@ class Region:
     def _follow_backward(
         self, node: Any, variant: Variant, first: FirstStep | None, device: torch.device
     ) -> None:
-        """See the end of a backward that Inductor compiled; whether its gradients are held stays unknown."""
+        """Watches for the end of a backward compiled by Inductor; whether its gradients are held stays
+        unknown."""
 
         def done(*_: Any) -> None:
             if first is not None:
@@ -377,13 +378,13 @@ class Region:
         node.register_hook(done)
 
     def _note_call(self, results: Any, variant: Variant) -> Any:
-        """Watch the node of the autograd graph that this call made; returns it, or None."""
+        """Watches the autograd node that this call made; returns it, or None."""
         for item in results if isinstance(results, (tuple, list)) else (results,):
             node = item.grad_fn if isinstance(item, torch.Tensor) else None
             if node is not None and not isinstance(node, BackwardCFunction):  # a view of what it returned
                 node = next((n for n, _ in node.next_functions if isinstance(n, BackwardCFunction)), None)
             if node is not None:
-                # What hooks pack is held by them, if at all.
+                # Tensors packed by hooks are held by the hooks, if at all.
                 if not packs_saved_tensors():
                     with self.shared.bookkeeping:
                         self._contexts.add(node)
@@ -405,7 +406,7 @@ class Region:
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
     def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
-        """Gradients that were to end in the step leave it, as autograd does something else with them."""
+        """Notes that gradients planned to end in the step leave it, since autograd uses them otherwise."""
         left = {ended[position] for position in positions} - self._left
         if self.shared.is_proving or self.shared.is_measuring or not left:
             return
@@ -420,7 +421,7 @@ class Region:
         self._surprise(f"output {index} of graph {self.number} gets a gradient; the graph ran again for it")
 
     def _note_strides(self, seen: dict[str, Strides]) -> None:
-        """Gradients of outputs come with other strides than those that were traced."""
+        """Notes that gradients of outputs have other strides than traced."""
         if self.shared.is_proving or not self.usage.note_strides(seen):
             return
         log.warning(
@@ -433,7 +434,7 @@ class Region:
         self.shared.flight.plan_anew()
 
     def _note_casts(self, traced: Casts) -> None:
-        """A backward starts. traced: of autocast, where it was traced as if it ran."""
+        """A backward starts. traced: the autocast state with which it was traced."""
         now, shared = casts_now(), self.shared
         if now == traced or shared.is_preparing or shared.is_proving or shared.is_measuring:
             return
@@ -450,9 +451,9 @@ class Region:
             shared.flight.plan_anew()
 
     def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
-        """A backward ends: plan again if the plan took for granted more than is needed.
+        """A backward ends: replans if the plan's assumptions were too cautious.
 
-        held: does somebody hold gradients of the outputs?
+        held: True if gradients of the outputs are held.
         """
         if self.shared.is_proving:
             if variant.planned is not None:
@@ -477,11 +478,11 @@ class Region:
         self.shared.flight.plan_anew()
 
     def _compiled(self, args: Sequence[Any], key: Key) -> Variant:
-        """As `_compile`. Raises UntraceableError for what is no error of ours and none of the device's."""
+        """As `_compile`. Raises UntraceableError for errors other than ours and the device's."""
         gm = self._masks_of(key.shapes, args).graph(key.left_out)
         try:
             with warnings.catch_warnings(), modes_kept():
-                # PyTorch's word on an error that does not come out.
+                # PyTorch's message about an error that is not raised.
                 warnings.filterwarnings("ignore", message="Error detected in", category=UserWarning)
                 return self._compile(args, key, gm)
         except (SymbolsDifferError, torch.OutOfMemoryError, MemoryError):
@@ -498,8 +499,8 @@ class Region:
             raise UntraceableError(gm, error) from error
 
     def _compile(self, args: Sequence[Any], key: Key, plain: fx.GraphModule) -> Variant:
-        """The variant for a key, kept unless steps are only captured. It is traced again as long as ops turn
-        out to make other results than the trace says, each of them once.
+        """The variant for a key, stored unless steps are only captured. It is traced again whenever an op
+        turns out to make results other than traced, once per op.
         """
         told = True
         while True:
@@ -511,7 +512,7 @@ class Region:
                     del self._traces[trace]
 
     def _compile_once(self, args: Sequence[Any], key: Key, plain: fx.GraphModule, told: bool) -> Variant:
-        """told: may a trace with symbols say what it is?"""
+        """told: whether a trace with symbols may be used."""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
         casts = self.shared.casts
@@ -524,7 +525,7 @@ class Region:
         calls = [Call(self.number, variant.gm, args, use, key.existing, len(floats.positions), told=made)]
         device, num_args = calls[0].device, len(args)
 
-        # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.
+        # PyTorch up to 2.12 keeps this function, so it must not hold arguments: it runs once, and takes them.
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
             if variant.numbers is not None:
@@ -610,7 +611,7 @@ class Region:
         return variant
 
     def _note_trace(self, trace: JointTrace) -> None:
-        """What of the caller's outputs is known decides whether sums of gradients are those of eager mode."""
+        """Checks, from knowledge of the caller's outputs, whether gradients are summed as in eager mode."""
         outputs = [] if self.usage.graded is None else summed_otherwise(trace)
         if outputs:
             names = ", ".join(map(str, outputs))
@@ -629,7 +630,7 @@ class Region:
             return joint_alone(gm, args, TangentStrides(gm, self.usage.strides))
 
     def _told(self, args: Sequence[Any], wanted: TracedFor) -> JointTrace | None:
-        """What a trace with symbols says of a trace, if there is one that can."""
+        """The trace derived from one with symbols, if there is one."""
         if self._varying is None or self._floats.positions:
             return None
         form = Form(*wanted[1:])

@@ -39,9 +39,9 @@ from .unplanned import WORTH_COUNTING, Unplanned, saved_before
 
 log = logging.getLogger("remat.torch")
 
-# Threads of the collectives free their buffers by themselves, on a busy machine after the forward has
-# returned: what is left only sometimes is one of those. (A gathered block, counted for good, was the cause of
-# budgets that were not found under load.)
+# Threads of collectives free their buffers themselves, on a busy machine only after the forward has returned:
+# memory left only sometimes is one of these. (Counting a gathered block permanently broke budgets under
+# load.)
 _SHARDED_MEASUREMENTS = 5
 
 
@@ -54,10 +54,10 @@ class NotOneGraphError(UnsupportedModelError):
 
 
 class Session:
-    """Makes a region of each graph that Dynamo hands over, and starts its calls.
+    """Makes a region of each graph from Dynamo, and starts its calls.
 
     model: the model, if known. only_capture: steps are captured (`shared.pipeline.captured`), not planned.
-    graph_calls: how often a graph of the model was called.
+    graph_calls: number of calls of the model's graphs.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Session:
         only_capture: bool = False,
         one_graph: bool = False,
     ) -> None:
-        """one_graph: raise NotOneGraphError where the model is broken into several graphs, or is so large a
-        graph that tracing it does not pay.
+        """one_graph: raise NotOneGraphError if the model is broken into several graphs, or is too large a
+        graph to trace.
         """
         options = options.traced()
         self.sharding = Sharding.of(model) if model is not None else None
@@ -99,7 +99,7 @@ class Session:
         if self.one_graph and self.shared.is_preparing and self.regions:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
         number = next(self._numbers)
-        # Of pieces of a graph none is compiled at this moment.
+        # No piece of a graph is being compiled.
         frame, times = compiled_frame(default=-1 - number)
         with phase("capture"):
             region = Region(self.shared, gm, number, frame)
@@ -107,7 +107,7 @@ class Session:
         if not self._knows_model:
             warn_at_recompile_limit(times)
         self.regions.append(region)
-        # In its stead, once it turns out that it cannot be traced.
+        # Replaces it, if it cannot be traced.
         instead: list[Callable[..., Any]] = []
 
         @errors_stand_alone
@@ -145,8 +145,8 @@ class Session:
         return region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
 
     def _give_up(self, region: Region, error: UntraceableError) -> Callable[..., Any]:
-        """What runs instead of a graph that cannot be traced: its pieces between what tracing fails with,
-        each with a plan; or the graph as it is.
+        """The replacement of a graph that cannot be traced: its traceable pieces, each with a plan; or the
+        unchanged graph.
         """
         with self.shared.bookkeeping:
             self.regions.remove(region)
@@ -170,10 +170,10 @@ class Session:
         return run
 
     def before_call(self) -> Callable[[], bool]:
-        """What is returned forgets what Dynamo left alone or broke since: because of an error that it came
-        upon while it traced, or of hooks that are gone. If there was any, the model has to be traced again.
+        """Returns a function that forgets what Dynamo skipped or broke since, due to an error while tracing
+        or to hooks now removed, and tells whether the model must be traced again.
         """
-        if self.sharding is not None:  # its blocks are compiled apart, and share this
+        if self.sharding is not None:  # its blocks are compiled separately, and share this
             return lambda: False
         known, regions = self.unplanned.known(), set(map(id, self.regions))
 
@@ -189,18 +189,17 @@ class Session:
         return forget
 
     def note_uncompiled(self) -> None:
-        """The model's own call runs as it is written; parts of it may be compiled."""
+        """Notes that the model's own call is not compiled; parts of it may be."""
         self._is_compiled = False
 
     @property
     def is_one_graph(self) -> bool:
-        """With no code beside it."""
+        """True if the model is one graph, with no code beside it."""
         return self._is_compiled and len(self.regions) == 1 and self.unplanned.is_empty
 
     def is_whole(self, args: Sequence[Any]) -> bool:
-        """Is the model one graph, with no code beside it? Then `fit` need not run it to see what else it does
-        (but for what other ranks take part in, what a host has to have room for, and where the device itself
-        counts memory).
+        """True if `fit` need not run the model to see its other effects: it is one graph with no code beside
+        it (and no other ranks, no host, and no device that counts memory are involved).
 
         args: of a call, whose device is the model's.
         """
@@ -210,10 +209,10 @@ class Session:
         return one and alone and not counted and options.executor == "boxed"
 
     def _start_call(self, region: Region) -> None:
-        """Plan all again, once nothing is in flight, if more is than was planned for."""
+        """Replan everything once nothing is in flight, if more graphs are in flight together than planned."""
         shared = self.shared
         if packs_saved_tensors() and graph_task() >= 0:
-            return  # a checkpoint runs a forward again, which must save what it saved before
+            return  # a checkpoint recomputes a forward, which must save the same tensors
         if not shared.flight.start(region.number, lambda: {r.number: r.in_flight() for r in self.regions}):
             return
         if not shared.is_preparing:
@@ -231,12 +230,12 @@ class Session:
                 region.forget_shapes(shapes)
 
     def in_flight(self) -> int:
-        """Calls of graphs that hold tensors for a backward to come."""
+        """Calls of graphs that hold tensors for a later backward."""
         return sum(region.in_flight() for region in self.regions)
 
     @contextmanager
     def probing(self) -> Iterator[None]:
-        """Calls only look for what the loss depends on, without gradients."""
+        """Inside the block, calls run without gradients to find the outputs that the loss depends on."""
         self._probing = True
         try:
             yield
@@ -244,23 +243,22 @@ class Session:
             self._probing = False
 
     def note_loss(self, workspace: int, held: int, gradient_of: Mapping[int, Gradient]) -> None:
-        """What the caller's loss takes while it is computed and to the end, and what it gives to the outputs
-        of the probed calls, by their address.
+        """Notes bytes of the caller's loss during its computation and to the end, and its gradients of the
+        probed calls' outputs, by address.
         """
         self.shared.surroundings.count_loss(workspace, held)
         for region in self.regions:
             region.note_loss(gradient_of)
 
     def count_unplanned(self, forward: Callable[[], Any], device: torch.device) -> None:
-        """Notice what a forward leaves in memory that no plan accounts for, and plan again with that much
-        less.
+        """Count unplanned memory that a forward leaves, and replan with that much less.
 
-        Code that Dynamo runs eagerly (after a graph break it cannot resume from) saves tensors of its own.
+        Code that Dynamo runs eagerly (after a graph break from which it cannot resume) saves its own tensors.
         """
         excess = self._bytes_unplanned(forward, device)
         if self.sharding is not None:
             for _ in range(_SHARDED_MEASUREMENTS - 1):
-                # All ranks measure again, or none: a forward is collective.
+                # All ranks measure again or none, since a forward is collective.
                 if max(of_all_ranks(self.shared.options.group, excess)) <= WORTH_COUNTING:
                     break
                 excess = min(excess, self._bytes_unplanned(forward, device))
@@ -274,7 +272,8 @@ class Session:
             self.shared.flight.plan_anew()
 
     def count_more(self, excess: int) -> None:
-        """A step was measured that needs so much more than its plans know; plan again with that much less."""
+        """Notes that a step needs this many bytes more than its plans predict, and replans with that much
+        less."""
         self.unplanned.say(
             "peak",
             f"code outside the planned graphs needs {format_bytes(excess)} at the peak, taken from "
@@ -290,7 +289,7 @@ class Session:
         return bytes_left(forward, device) - sum(region.take_held() for region in self.regions)
 
     def step_inside(self, model: torch.nn.Module) -> None:
-        """Let the optimizer step in the backward. Raises UsageError where it cannot."""
+        """Let the optimizer step in the backward. Raises UsageError if it cannot."""
         hook = self.shared.surroundings.stepping.hook
         if self.sharding is not None:
             raise remat.UsageError(
@@ -306,7 +305,7 @@ class Session:
 
     @property
     def sees_sizes(self) -> bool:
-        """Where a fitted model is broken into graphs, one of them could not be run again without symbols."""
+        """In a fitted model broken into graphs, a single graph could not be run again without symbols."""
         return self._knows_model and self.unplanned.is_broken
 
     def left_alone(self, spot: Spot) -> None:
@@ -339,13 +338,13 @@ class Session:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({spot}: {spot.reason})")
 
     def say_breaks(self) -> None:
-        """How many graphs the model has become, if they are more than was said."""
+        """Warns of the number of graphs of the model, if it has grown."""
         together = self.shared.flight.take_news()
         if together and self.sharding is None:
             self.unplanned.say_broken(len(together), self.shared.pipeline.bytes_between(together))
 
     def say_no_plan(self) -> None:
-        """A call of the model ran none of its graphs."""
+        """Warns that a call of the model ran none of its graphs."""
         self.unplanned.say(
             "call",
             "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it "
@@ -353,7 +352,7 @@ class Session:
         )
 
     def say_other_hooks(self) -> None:
-        """Hooks of all modules came or went since the model was compiled."""
+        """Warns that global module hooks changed since the model was compiled."""
         self.unplanned.say(
             "hooks",
             "a call of the model ran as in eager mode, without a plan: hooks of all modules "
@@ -362,7 +361,7 @@ class Session:
         )
 
     def _look_before(self, args: Sequence[Any]) -> None:
-        """Eager code between the graphs of a model that Dynamo breaks saves tensors of its own."""
+        """Counts tensors saved by eager code between the graphs of a model."""
         if self._knows_model or not self.unplanned.is_broken:
             return
         size = saved_before(args, (node for region in self.regions for node in region.nodes()))
@@ -381,8 +380,8 @@ watch_conversions(lambda backend: isinstance(backend, Session), lambda session, 
 
 
 def agree(group: Any, flight: InFlight, surroundings: Surroundings) -> None:
-    """Ranks that share a plan plan again together: where one has to, and with room for what the one with the
-    most leaves unplanned. A rank that planned by itself would wait for the others for ever.
+    """Ranks that share a plan replan together: if one has to, all do, with room for the most unplanned bytes
+    of any rank. A rank that planned alone would wait for the others forever.
     """
     if group is None:
         return

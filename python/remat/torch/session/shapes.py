@@ -1,4 +1,4 @@
-"""How many combinations of input shapes keep their plans."""
+"""Limits the combinations of input shapes that keep their plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShapeTable:
         self._warned: set[int] = set()
 
     def use(self, frame: int, shapes: Hashable, forget: Callable[[int, Hashable], None]) -> None:
-        """A call with these shapes comes. What is surplus is handed to `forget`, with a warning the first
+        """A call with these shapes begins. Surplus shapes are passed to `forget`, with a warning the first
         time.
         """
         known = self._frames.setdefault(frame, OrderedDict())
@@ -48,7 +48,7 @@ def compiled_frame(default: int) -> tuple[int, int]:
 
 
 def warn_at_recompile_limit(times: int) -> None:
-    """Past Dynamo's own limit a frame runs eagerly, without a plan, and nobody is asked."""
+    """Beyond Dynamo's own limit a frame silently runs eagerly, without a plan."""
     limit = _dynamo.config.recompile_limit
     if times + 1 == limit:
         log.warning(

@@ -35,7 +35,7 @@ from ..base.private import (
     share_sharding,
 )
 
-# Why Dynamo leaves a call alone: what is called there is compiled by itself.
+# The reason for Dynamo to skip a call: the callee is compiled separately.
 IN_HOOKS = "FSDP2 gathers and frees parameters in hooks"
 
 
@@ -64,7 +64,7 @@ class _Group:
             numel = sharded_part(each).numel()
             own = sharded_part(each).dtype
             kept = own.itemsize
-            # Before the first forward FSDP2 has not looked at its policy.
+            # Before the first forward FSDP2 has not evaluated its policy.
             gathered = (getattr(each, "param_dtype", None) or own).itemsize
             reduced = (getattr(each, "reduce_dtype", None) or own).itemsize
             trained = bool(each.sharded_param.requires_grad)
@@ -96,7 +96,7 @@ def _address(parameter: Any) -> int | None:
 
 
 class Sharding:
-    """The sharded modules of a model, and what they keep in memory."""
+    """The sharded modules of a model, and their memory."""
 
     def __init__(self, model: torch.nn.Module, modules: list[Any]) -> None:
         self.model = model
@@ -136,7 +136,7 @@ class Sharding:
                     yield _Group(group)
 
     def manages(self, parameter: torch.Tensor) -> bool:
-        """Is it a parameter that is split between ranks, whole or not?"""
+        """True for a parameter that is split between ranks, gathered or not."""
         return any(
             parameter is each.sharded_param or parameter is gathered_parameter(each)
             for group in self._groups()
@@ -164,7 +164,7 @@ class Sharding:
         return total + self._collectives(groups, root_read)
 
     def rise(self, inside: Mapping[int, int]) -> int:
-        """Bytes of all this that were not there yet when the step began."""
+        """The part of these bytes allocated after the begin of the step."""
         read = sum(
             sizes.whole
             for group in self._groups()
@@ -206,8 +206,8 @@ class Sharding:
             module.reshard()
 
     def compiled(self, compile_call: Callable[[Callable[..., Any]], Callable[..., Any]]) -> torch.nn.Module:
-        """A module that shares all with the model, whose calls run compiled forwards between the hooks of
-        the sharded modules. The model itself stays as it is.
+        """A module that shares all state with the model, whose calls run compiled forwards between the hooks
+        of the sharded modules. The model is not changed.
         """
         root = self._copy()
         replaced = [

@@ -1,4 +1,4 @@
-"""What the graphs of one compiled model share."""
+"""State shared by the graphs of one compiled model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("remat.torch")
 
 
 class Shared:
-    """Options, what is in memory beside the graphs, what is in flight together, the way to plans, reports.
+    """Options, memory beside the graphs, graphs in flight, the planning pipeline, reports.
 
     is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode, and nothing
         is learned from them. is_measuring: gradients go to nobody.
@@ -39,7 +39,7 @@ class Shared:
         backward_starts: Callable[[], None],
         doubts: Callable[[str], None],
     ) -> None:
-        """only_capture: steps are captured instead of planned."""
+        """only_capture: steps are only captured, not planned."""
         self.options, self.surroundings, self.flight = options, surroundings, flight
         self.pipeline = Pipeline(options, surroundings, flight, only_capture)
         self.watch = StepWatch()
@@ -56,11 +56,12 @@ class Shared:
 
     @property
     def casts(self) -> Casts:
-        """Of autocast, where backwards run: outside of it, unless one was seen inside."""
+        """The autocast state of backwards: off, unless one ran inside autocast."""
         return self._casts[-1]
 
     def note_casts(self, casts: Casts) -> str | None:
-        """A backward runs where autocast is so and was traced otherwise. What to say of later steps."""
+        """Notes that a backward runs with another autocast state than traced; returns the warning about later
+        steps."""
         if casts not in self._casts:
             self._casts.append(casts)
             return "from the next step on they do not"

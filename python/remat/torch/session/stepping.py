@@ -1,8 +1,9 @@
-"""Optimizers that step inside the backward: of a parameter as soon as its gradient is there, which then ends.
+"""Optimizers that step inside the backward: each parameter as soon as its gradient is ready, which is then
+freed.
 
-Either `fit(..., optimizer=..., step="backward")` asks for it, or
-`torch.distributed.optim._apply_optimizer_in_backward` has set it up. Both are hooks that autograd calls after
-it has accumulated; where a planned backward steps by itself they find no gradient, and do nothing.
+Set up by `fit(..., optimizer=..., step="backward")` or by
+`torch.distributed.optim._apply_optimizer_in_backward`. Both install hooks that autograd calls after
+accumulation; if a planned backward itself steps, they find no gradient and do nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from ..base.private import accumulate_hooks, has_tensor_hooks, optimizers_in_bac
 from ..trace.gradients import STEPPED_KIND, End
 
 _Group = Mapping[str, Any]
-# Settings that say where an optimizer is, not what it does.
+# Settings that are state, not hyperparameters.
 _NOT_LIKE = ("params", "lr", "initial_lr")
 
 
 class StepHook:
     """Called after a gradient was accumulated: the parameter steps, and the gradient is dropped.
 
-    Parameters hold their hooks where the garbage collector does not look, so a hook that held its optimizer
-    would keep all of them. Who fits the model holds it; without one nothing steps.
+    Parameters hold their hooks out of the garbage collector's reach, so a hook that held its optimizer would
+    leak it. The fitted model holds the optimizer; without it the hook does nothing.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -44,7 +45,7 @@ class StepHook:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
-        """None once nobody holds it."""
+        """The optimizer; None once it was garbage collected."""
         return self._optimizer()
 
     def step(self, parameter: torch.Tensor) -> None:
@@ -56,7 +57,7 @@ class StepHook:
         parameter.grad = None
 
     def group(self, parameter: torch.Tensor) -> _Group | None:
-        """That the parameter is in, as it is now: schedulers and `load_state_dict` change it."""
+        """The parameter's current group: schedulers and `load_state_dict` change it."""
         optimizer = self.optimizer
         if optimizer is None:
             return None
@@ -68,7 +69,8 @@ class StepHook:
         return None if number is None else groups[number]
 
     def install(self) -> None:
-        """On all parameters of the optimizer. Raises UsageError where another one steps there already."""
+        """Installs hooks on all parameters of the optimizer. Raises UsageError if another optimizer steps
+        there already."""
         optimizer = self.optimizer
         for group in optimizer.param_groups if optimizer is not None else ():
             for parameter in group["params"]:
@@ -104,7 +106,7 @@ class Stepping:
         self.hook = StepHook(optimizer) if optimizer is not None else None
 
     def step_of(self, leaf: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
-        """What lets a parameter step and drops its gradient, where nothing else is to be done with it."""
+        """The function that steps a parameter and drops its gradient, if the gradient has no other use."""
         hooks = [hook for hook in accumulate_hooks(leaf) if not isinstance(hook, StepHook)]
         if has_tensor_hooks(leaf) or hooks or leaf.untyped_storage().nbytes() != leaf.nbytes:
             return None
@@ -114,7 +116,7 @@ class Stepping:
         return partial(_step_with, optimizers) if optimizers else None
 
     def optimizers(self, parameters: Iterable[torch.Tensor]) -> list[torch.optim.Optimizer]:
-        """Those that step inside the backward for some of these."""
+        """Optimizers that step inside the backward for some of these."""
         own = [self._optimizer] if self._optimizer is not None else []
         return own + [each for p in parameters for each in optimizers_in_backward(p)]
 
@@ -146,7 +148,7 @@ def _step_alone_with(
     gradient: torch.Tensor,
     parameter: torch.Tensor,
 ) -> Callable[[], None]:
-    """The step of a leaf, on others of its kind. Some optimizers make their states when they are made."""
+    """The step of a leaf, for others of its kind. Some optimizers make their states at construction."""
     stepped = torch.nn.Parameter(parameter)
     states: list[Any] = [defaultdict(dict) for _ in pairs]
     for (optimizer, _), state in zip(pairs, states, strict=True):

@@ -1,4 +1,4 @@
-"""What is in memory beside the graphs of a model, and what that leaves of the budget."""
+"""Memory beside the graphs of a model, and the rest of the budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .stepping import Stepping
 
 log = logging.getLogger("remat.torch")
 
-# Bytes of the tensor in which Dynamo passes a float.
+# Bytes of a tensor in which Dynamo passes a float.
 _FLOAT = 8
 
 
@@ -38,9 +38,9 @@ def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 class Existing(NamedTuple):
-    """Gradients that a step will add to: their bytes, and by argument those that it adds to by itself.
+    """Gradients that a step will add to: their bytes, and by argument those to which the step itself adds.
 
-    stepped: by argument, the parameters for which an optimizer steps inside.
+    stepped: by argument, the parameters that an optimizer steps inside.
     """
 
     bytes: int = 0
@@ -58,13 +58,13 @@ class Existing(NamedTuple):
 
 
 class Surroundings:
-    """What a graph does not show. All sizes are bytes.
+    """Memory that a graph does not show. All sizes are bytes.
 
     model: if known, its tensors that a graph does not read are resident all the same.
     sharding: the model's parameters are split between ranks.
-    floats: how many the model is called with.
+    floats: number of Python floats in the model's arguments.
     unplanned: what eager code between the graphs leaves in memory for the backward.
-    state_to_come: of optimizers, once the budget is settled: what their first step will make.
+    state_to_come: optimizer state that the first step will make, once the budget is settled.
     loss_workspace, loss_bytes: of a loss outside the model while it is computed, and to the end.
     """
 
@@ -79,7 +79,7 @@ class Surroundings:
         self.stepping = Stepping(options.optimizer if options.step is not None else None)
 
     def count_floats(self, count: int) -> None:
-        """The model is called with so many Python floats."""
+        """Sets the number of Python floats in the model's arguments."""
         self.floats = count
 
     def floats_to_come(self, traced: int, device: torch.device) -> int:
@@ -114,21 +114,21 @@ class Surroundings:
         return self.unplanned + sum(size for address, size in known.items() if address not in inside)
 
     def held_throughout(self, args: Sequence[Any]) -> int:
-        """What surely is in memory while any graph of the model runs."""
+        """Memory that surely exists while any graph of the model runs."""
         kept = (
             self.model if self.model is not None else [a for a in args if isinstance(a, torch.nn.Parameter)]
         )
         return sum(tensor_storages(kept).values())
 
     def plan_for(self, budget: int) -> None:
-        """From now on, in place of the budget that was asked for."""
+        """Replaces the requested budget from now on."""
         self.options = replace(self.options, budget=budget)
 
     def rise(self, args: Sequence[Any], steps: bool) -> int:
-        """Of all this, what comes only while the step runs. (What eager code leaves counts as resident in
-        the plan.)
+        """The part allocated only during the step. (Memory left by eager code counts as resident in the
+        plan.)
 
-        steps: does an optimizer step inside?
+        steps: True if an optimizer steps inside.
         """
         if self.sharding is None:
             return self.unplanned + (self.state_to_come if steps else 0)
@@ -136,7 +136,7 @@ class Surroundings:
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        """Steps that are planned while it lasts add to gradients, whether those exist or not."""
+        """Inside the block, steps are planned as adding to gradients, whether those exist or not."""
         before, self._accumulates = self._accumulates, True
         try:
             yield
@@ -179,12 +179,12 @@ class Surroundings:
         return self.options.plan is not None and self.options.accumulate is None
 
     def ends(self, args: Sequence[Any], existing: Existing) -> dict[int, End]:
-        """By argument, what becomes of the gradients that end in a step."""
+        """The use of gradients that end in a step, by argument."""
         ends = dict.fromkeys(existing.added, ADDED)
         return ends | {i: self.stepping.end_of(args[i]) for i in existing.stepped}
 
     def settle(self, args: Sequence[Any], device: torch.device) -> Options:
-        """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        """The options with the budget in bytes if it was "auto", and `reserve` with all reserved bytes."""
         if self._reserve is None:
             optimizer = self.options.optimizer
             self._reserve = self.options.size("reserve")

@@ -1,4 +1,4 @@
-"""Code of a model that runs without a plan: said once for each place, or an error."""
+"""Reports code of a model that runs without a plan: a warning once for each place, or an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..trace.conversion import Spot
 
 log = logging.getLogger("remat.torch")
 
-# Less than this left by eager code is not worth a word, nor planning again.
+# Fewer bytes left by eager code are not worth a warning or a new plan.
 WORTH_COUNTING = 1 << 16
 _NAMED = 4
 TRANSFORMED = (
@@ -26,7 +26,7 @@ KEPT = (
     "a backward with retain_graph=True leaves in memory what its forward saved, and what was made again: "
     "such steps can need more than the budget"
 )
-# Of the reasons of graph breaks that depend on values.
+# Markers of graph-break reasons that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
 # Places left alone, places of breaks with how often each broke a graph, and what was said.
@@ -34,7 +34,7 @@ Known = tuple[dict[str, Spot], dict[str, tuple[Spot, int]], set[str]]
 
 
 class Unplanned:
-    """What Dynamo leaves alone of one model, and where it breaks it.
+    """The code of one model that Dynamo skips, and the places at which it breaks the graph.
 
     strict: what would be a warning is an error.
     counted: what such code saves is measured, and taken from the budget.
@@ -65,11 +65,11 @@ class Unplanned:
             self._first()
 
     def known(self) -> Known:
-        """What was left alone and broken until now."""
+        """The skipped and broken places until now."""
         return dict(self._left), dict(self._breaks), set(self._said)
 
     def forget_since(self, known: Known) -> bool:
-        """What came since then. False: nothing did."""
+        """Forgets the places added since then. False if there are none."""
         if known[:2] == (self._left, self._breaks):
             return False
         self._left, self._breaks, self._said = known
@@ -89,7 +89,7 @@ class Unplanned:
         self._breaks[spot.place] = spot, times + 1
 
     def say_broken(self, graphs: int, between: int) -> None:
-        """The model has become so many graphs, and so many bytes pass between them."""
+        """Warns of the number of graphs, and of the bytes that pass between them."""
         advice = ""
         if any(word in spot.reason for spot, _ in self._breaks.values() for word in _DATA):
             advice = (
@@ -111,7 +111,7 @@ class Unplanned:
 
     @property
     def is_empty(self) -> bool:
-        """Was nothing left alone, and nothing broken?"""
+        """True if nothing was skipped or broken."""
         return not self._breaks and not self._left
 
     def say(self, about: str, text: str) -> None:
@@ -123,7 +123,7 @@ class Unplanned:
             log.warning("%s", text)
 
     def say_saved(self, size: int) -> None:
-        """Eager code before a graph saves so many bytes for the backward."""
+        """Warns of bytes that eager code before a graph saves for the backward."""
         self.say(
             "saved",
             f"code beside the planned graphs saves {format_bytes(size)} for the backward, beyond the budget "
@@ -141,9 +141,9 @@ class Unplanned:
 
 
 def saved_before(args: Iterable[Any], ours: Iterable[Any]) -> int:
-    """Bytes that the autograd graph behind these tensors saves, up to the nodes that are ours.
+    """Bytes saved by the autograd graph behind these tensors, up to our own nodes.
 
-    Parameters, and what the nodes keep in ways of their own, are not among them.
+    Without parameters and private state of nodes.
     """
     nodes = [arg.grad_fn for arg in args if isinstance(arg, torch.Tensor) and arg.grad_fn is not None]
     seen, storages = set(map(id, ours)), dict[int, int]()

@@ -1,4 +1,4 @@
-"""A model as it was before it was called."""
+"""Restores a model to its state before a call."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .kept import (
     is_plain,
 )
 
-# Objects of these packages are no state of a model: a process group, a logger, what we made ourselves.
+# Objects of these packages are not state of a model: a process group, a logger, our own objects.
 _NOT_WALKED = {"torch", "remat", "numpy", "builtins"}
-# Of the standard library only what holds attributes or items and nothing else.
+# Of the standard library, only containers of attributes or items.
 _HOLDERS = {"types", "argparse", "collections", "weakref", "_weakrefset", "functools"}
-# What a model is trained with, and may know.
+# Training objects that a model may refer to.
 _NO_STATE = (
     torch.optim.Optimizer,
     torch.utils.data.Dataset,
@@ -43,9 +43,9 @@ _NO_STATE = (
 
 
 class Snapshot:
-    """All that a call of a model may change, by identity: attributes of its modules, of their classes and of
-    objects that they hold; what lists, dictionaries, sets and hooks hold; closures; gradients; the hooks of
-    all modules; and the values of buffers, tensors and generators.
+    """All state that a call of a model may change, by identity: attributes of its modules, of their classes
+    and of objects that they hold; what lists, dictionaries, sets and hooks hold; closures; gradients; the
+    hooks of all modules; and the values of buffers, tensors and generators.
 
     roots: the model, what it is called with, what computes its loss.
     only_buffers: nothing but values of buffers and generators, where attributes are the affair of a library
@@ -56,7 +56,7 @@ class Snapshot:
 
     def __init__(self, *roots: Any, only_buffers: bool = False, runs: bool = True) -> None:
         self._kept: list[Kept] = []
-        # Parameters whose values were not kept, by the number of their storage.
+        # Parameters whose values were not saved, by the number of their storage.
         self._waiting: dict[int, list[torch.Tensor]] = {}
         self._seen: dict[int, Any] = {}
         self._runs, self._states = runs, generator_states()
@@ -68,7 +68,7 @@ class Snapshot:
                 self._keep_values_of(buffer)
 
     def keep_values(self) -> None:
-        """From now on code of the model runs."""
+        """From now on code of the model runs: saves values of parameters too."""
         self._runs = True
         waiting, self._waiting = self._waiting, {}
         for tensors in waiting.values():
@@ -76,7 +76,7 @@ class Snapshot:
                 self._keep_values_of(tensor)
 
     def keep_before_write(self, tensor: torch.Tensor) -> bool:
-        """It is about to be written to: the values of what has waited so far in its memory. Was there any?"""
+        """Saves unsaved values in memory that is about to be written to; True if there were any."""
         found = self._waiting.pop(storage_id(tensor), [])
         for each in found:
             self._keep_values_of(each)
@@ -88,7 +88,7 @@ class Snapshot:
         return sum(storage_bytes(each) for each in values) if device_type == "cpu" else 0
 
     def restore(self) -> None:
-        """As it was, however often it was called since."""
+        """Restore the state, after any number of calls."""
         for kept in self._kept:
             kept.restore()
         set_generator_states(self._states)
@@ -101,7 +101,7 @@ class Snapshot:
                 stack.extend(self._look_into(item))
 
     def _look_into(self, item: Any) -> list[Any]:
-        """Keep what of it can change; what else is to be looked into."""
+        """Saves the mutable state of an object; returns further objects to visit."""
         if isinstance(item, torch.Tensor):
             return self._look_into_tensor(item)
         if is_generator(item):
@@ -180,20 +180,20 @@ def _package(module: Any) -> str:
 
 
 def _is_of_others(module: Any) -> bool:
-    """Is what this module defines Python's, PyTorch's or ours?"""
+    """True for modules of Python, PyTorch or ourselves."""
     package = _package(module)
     return package in _NOT_WALKED or package in sys.stdlib_module_names
 
 
 def _is_walked(kind: type) -> bool:
-    """Is an object of this class, which is no module of PyTorch's, state of its holder?"""
+    """True if an object of this class (not a PyTorch module) is state of its holder."""
     return _package(kind.__module__) in _HOLDERS or not _is_of_others(kind.__module__)
 
 
 @contextmanager
 def untouched(*roots: Any, only_buffers: bool = False, runs: bool = True) -> Iterator[Snapshot]:
-    """All that is reached from the roots, and the default generators, are afterwards what they were;
-    `restore` is for between calls.
+    """Restores all state reached from the roots, and the default generators, afterwards; `restore` does so
+    between calls.
     """
     snapshot = Snapshot(*roots, only_buffers=only_buffers, runs=runs)
     try:

@@ -1,4 +1,4 @@
-"""A graph of Dynamo with symbols for the sizes that vary: its form and its trace for each call."""
+"""A graph of Dynamo with symbols for varying sizes: its form and its trace for each call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("remat.torch")
 
 
 class SymbolsDifferError(Exception):
-    """With symbols the model is not traced as without them."""
+    """The trace with symbols differs from the one without."""
 
 
 class Form(NamedTuple):
@@ -47,7 +47,7 @@ class Plain(NamedTuple):
 
 
 def described_inputs(gm: fx.GraphModule) -> dict[str, Any]:
-    """What Dynamo knows of the inputs of a graph, by name."""
+    """Dynamo's descriptions of the inputs of a graph, by name."""
     return {str(p.target): p.meta.get("example_value") for p in gm.graph.find_nodes(op="placeholder")}
 
 
@@ -80,11 +80,11 @@ class Varying:
     def trace(
         self, shapes: Hashable, args: Sequence[Any], form: Form, plain: Iterable[Plain]
     ) -> JointTrace | None:
-        """The trace for these arguments; None where they have to be traced for themselves.
+        """The trace for these arguments; None if they must be traced separately.
 
         plain: traces of the same code in the same form, with which the trace with symbols is compared. It is
-        made once there is one for these symbols: many programs see one more shape, and no third one.
-        Raises SymbolsDifferError where it is another one.
+        made once there is one for these symbols: many programs see one more shape, and no third one. Raises
+        SymbolsDifferError if they differ.
         """
         if form not in self._seen:
             self._seen.add(form)

@@ -1,7 +1,7 @@
-"""Does a step need what was predicted? Looks at real peaks where they can be had without a cost.
+"""Compares real peaks of steps with predictions, where they are available at no cost.
 
-On an accelerator the allocator keeps its highest mark anyway: a step that sets a new one is compared. On the
-CPU the steps that run inside `measure_peak` are.
+On an accelerator the allocator tracks its peak anyway: steps that set a new one are compared. On the CPU,
+steps inside `measure_peak` are.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class StepWatch:
         self.open: Window | None = None
 
     def is_first(self, report: PlanReport) -> bool:
-        """Is the step that is under way one of this graph alone, so far?"""
+        """True if the current step consists of this graph alone, so far."""
         return self.open is not None and self.open.reports == [report]
 
     def forward(self, report: PlanReport, device: torch.device) -> None:
-        """A graph runs forward: the first of a step, or one more of it."""
+        """A graph runs forward: the first of a step, or a further one."""
         if self.open is not None:
             self.open.reports.append(report)
             return
@@ -91,7 +91,7 @@ class StepWatch:
 
 
 def note_eager_step(report: PlanReport) -> None:
-    """A planned step in eager mode began: when its backward ends is not known."""
+    """A planned step in eager mode began; the end of its backward is unknown."""
     if _recorded is not None:
         _recorded.append(Window([report], time.time_ns()))
 
@@ -118,7 +118,7 @@ def compare(reports: list[PlanReport], rise: int) -> None:
 
 @contextmanager
 def recorded_steps() -> Iterator[list[Window]]:
-    """The planned steps that run, from forward to backward, while the block does."""
+    """The planned steps that run inside the block, from forward to backward."""
     global _recorded
     before = _recorded
     windows: list[Window] = []

@@ -1,4 +1,4 @@
-"""Which values of a captured step may leave the device for a while: copied to a host, freed, fetched back."""
+"""Values of a captured step that may be offloaded: copied to a host, freed, fetched back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .gradients import KINDS
 
 
 def copyable_values(step: StepGraph, device: torch.device) -> dict[int, fx.Node]:
-    """By value, the node whose result it is: of values that nothing but ops of the step ever holds.
+    """By value, the node that makes it, for values held only by ops of the step.
 
-    Not those that the caller has or gets (inputs, outputs, gradients and those of outputs), nor what several
-    results share, nor results of custom ops, which may keep them.
+    Excludes values that the caller holds or receives (inputs, outputs, gradients and gradients of outputs),
+    values shared by several results, and results of custom ops, which may hold them.
     """
     held = {*step.inputs, *step.kept, *_shown(step, [*step.forward_outputs, *step.backward_outputs])}
     for index, op in enumerate(step.ops):
@@ -40,7 +40,7 @@ def _shown(step: StepGraph, nodes: Iterable[object]) -> set[int]:
 
 
 def _is_plain(val: object, device: torch.device) -> bool:
-    """Is it all that its bytes, sizes and strides say?"""
+    """True for a tensor defined by its bytes, sizes and strides alone."""
     return (
         isinstance(val, torch.Tensor)
         and val.layout is torch.strided

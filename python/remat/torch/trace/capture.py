@@ -1,4 +1,4 @@
-"""Capture: from a joint graph, and what the trace does not show, to a step graph."""
+"""Capture: converts a joint graph, and circumstances that the trace does not show, to a step graph."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .tidy import tidy
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What is known of a step besides its trace. Sizes are bytes.
+    """Circumstances of a step besides its trace. Sizes are bytes.
 
-    use: what is taken for granted of its outputs.
+    use: assumptions about its outputs.
     loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
-    existing_gradients: those that the step adds to; outside: what is in memory and not read.
-    ends: by argument of the graph, what becomes of its gradient in the step.
+    existing_gradients: those that the step adds to; outside: bytes in memory that the step does not read.
+    ends: by argument of the graph, the use of its gradient in the step.
     never_recompute, always_keep: patterns, see `chosen_to_run_once`.
-    routing: "once" where ops that decide what runs must not run again.
-    for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
+    routing: "once" if ops that decide what runs must not be recomputed.
+    for_compiler: a compiler runs the step, with its own order and without overwrites.
     """
 
     name: str
@@ -58,11 +58,10 @@ def capture_step(
     circumstances: Circumstances,
     run: Callable[[fx.Node], Any],
 ) -> StepGraph:
-    """The step of a joint graph, which is tidied in place.
+    """The step of a joint graph, which is simplified in place.
 
-    traced: Dynamo's graph and what it was called with.
-    run: runs a node on tensors made for the purpose.
-    Raises UnsupportedModelError where the step holds something that a plan cannot express.
+    traced: Dynamo's graph and its arguments. run: runs a node on synthetic tensors. Raises
+    UnsupportedModelError if the step contains something that a plan cannot express.
     """
     given = circumstances
     _require_dense(joint)
@@ -88,8 +87,8 @@ def capture_step(
 
 
 def _run_backward_once(step: StepGraph) -> None:
-    """What reads a parameter must not run again once an optimizer has written to it; what could make that
-    necessary is known of the forward (`take_gradients`), not of the backward.
+    """Readers of a parameter must not be recomputed after an optimizer has written to it; their dependents
+    are known in the forward (`take_gradients`), not in the backward.
     """
     tainted = tainted_by_tangents(step.gm.graph.nodes)
     for op in step.ops:

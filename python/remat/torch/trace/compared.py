@@ -1,7 +1,7 @@
 """Two ways to run an op, compared bit for bit on this machine.
 
-Of tensors as in the step: their types, how their dimensions lie in memory, and which are repeated; large ones
-are made smaller so that vectors, what is left at their ends, and work that is shared between threads stay.
+Tensors are as in the step: types, layouts, expanded dimensions; large ones are made smaller such that
+vectorized loops, their remainders and the split between threads stay covered.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..base.alone import undisturbed, vary
 from ..base.storages import same_bits
 
-# Tensors have at the most twice as many elements; kernels share work between threads from 32,768 on. Where
-# elements are only copied fewer do.
+# Tensors have at most twice as many elements; kernels use several threads from 32,768 on. Fewer suffice if
+# elements are only copied.
 _ELEMENTS, _COPIED = 1 << 16, 1 << 12
-# The most elements that are not made fewer.
+# Largest tensors that are not made smaller.
 _MOST = 1 << 24
-# Elements that are compared, if need be in several runs, and the most runs.
+# Elements to compare, if needed in several runs, and the most runs.
 _COMPARED, _RUNS = 1 << 15, 16
 # Sizes keep their remainder: no kernel takes more elements at once.
 _VECTOR = 64
@@ -32,7 +32,7 @@ _VECTOR = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Of a tensor: what decides how kernels go through it."""
+    """The properties of a tensor that decide how kernels traverse it."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -47,16 +47,16 @@ class Layout:
         return cls(tuple(val.shape), tuple(val.stride()), int(offset), val.dtype, device)
 
     def of_type(self, dtype: torch.dtype) -> Layout:
-        """Laid out alike, of another type."""
+        """The same layout with another type."""
         return replace(self, dtype=dtype)
 
     def sized(self, sizes: Sequence[int]) -> Layout:
-        """With these sizes, where it is not repeated."""
+        """The layout with these sizes in dimensions that are not expanded."""
         shape = tuple(1 if own == 1 else size for own, size in zip(self.shape, sizes, strict=True))
         return Layout(shape, self._strides_at(shape), self.offset, self.dtype, self.device)
 
     def _strides_at(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """In the same sequence, next to one another where they were, with gaps where those were."""
+        """Strides with the same sequence of dimensions, adjacency and gaps."""
         found, extent, extent_before = list(self.strides), 1, 1
         for i in sorted(range(len(shape)), key=lambda i: (self.strides[i], -i)):
             stride = self.strides[i]
@@ -69,7 +69,7 @@ class Layout:
         return tuple(found)
 
     def made(self, strange: bool, below: int) -> torch.Tensor:
-        """A tensor that is laid out so. Whole numbers are from 0 on, below that: they may be indices."""
+        """A tensor of this layout. Integers are in [0, below), since they may be indices."""
         reach = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
         size = 0 if 0 in self.shape else self.offset + reach + 1
         flat = torch.zeros(size, dtype=self.dtype, device=self.device)
@@ -83,7 +83,7 @@ class Layout:
 
 
 class Kind(Enum):
-    """What an op does with the argument that may be written over.
+    """How an op uses the argument that may be written over.
 
     EACH: something with each element, and with the others' elements there. SLICE, SELECTED: it copies its
     second argument to a part of a dimension, or to one index of it. SOME: something with some elements.
@@ -92,14 +92,14 @@ class Kind(Enum):
     EACH, SLICE, SELECTED, SOME = range(4)
 
 
-# What this process has seen: by op and what it gets.
+# Results of this process, by op and arguments.
 _seen: dict[str, bool] = {}
 
 
 def same_over(node: fx.Node, write: Callable[..., torch.Tensor], index: int, kind: Kind) -> bool:
-    """Does an op make the same bits if it writes over its argument `index`?
+    """True if an op makes the same bits when it writes over its argument `index`.
 
-    write: what does that. It gets the op's arguments, and that one once more as `out`.
+    write: the function that does that, called with the op's arguments, and that one also as `out`.
     """
 
     def described(arg: Any) -> Any:
@@ -115,12 +115,12 @@ def same_over(node: fx.Node, write: Callable[..., torch.Tensor], index: int, kin
             with undisturbed():
                 _seen[key] = _compare(node.target, write, index, args, kind)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
-            _seen[key] = False  # what cannot run alone stays as it was
+            _seen[key] = False  # ops that cannot run alone keep their normal form
     return _seen[key]
 
 
 def _smaller(args: list[Any], index: int, kind: Kind) -> list[Any] | None:
-    """None where they are too large."""
+    """Smaller tensors; None if they are too large."""
     sizes = list(args[index].shape)
     if kind is Kind.SOME:
         return args if torch.Size(sizes).numel() <= _MOST else None
@@ -139,7 +139,7 @@ def _smaller(args: list[Any], index: int, kind: Kind) -> list[Any] | None:
 
 
 def fewer_elements(shape: Sequence[int], dim: int | None = None) -> list[int]:
-    """As many as are worth comparing, where there are more. dim: this one stays; elements are only copied."""
+    """Limits the number of elements. dim: this dimension stays; elements are only copied."""
     sizes = list(shape)
     while torch.Size(sizes).numel() > 2 * (_ELEMENTS if dim is None else _COPIED):
         largest = max((i for i in range(len(sizes)) if i != dim), key=sizes.__getitem__, default=None)
@@ -157,7 +157,7 @@ def _about_half(size: int) -> int:
 def _compare(op: Any, write: Callable[..., Any], index: int, args: list[Any], kind: Kind) -> bool:
     torch.manual_seed(0)
     elements = max(1, torch.Size(args[index].shape).numel())
-    # The second half of the runs on what is no ordinary number, too.
+    # The second half of the runs includes infinities and NaN.
     half = 1 if kind in (Kind.SLICE, Kind.SELECTED) else min(_RUNS, -(-_COMPARED // elements))
     return all(_is_same(op, write, index, args, strange=run >= half) for run in range(2 * half))
 

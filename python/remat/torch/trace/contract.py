@@ -1,9 +1,9 @@
 """From the joint graph of PyTorch (forward and backward in one fx graph) to a Remat graph.
 
-Values are storages: a view, a `getitem` or a `detach` is contracted into the storage it shows, and emitted
-again beside its readers when a plan is carried out (run/rewrite.py). The backward half cannot start before
-the caller has computed the loss: the *loss boundary* is an op of its own that reads the forward's outputs and
-makes the tangents, and it is where a plan is cut into two graphs.
+Values are storages: a view, a `getitem` or a `detach` is contracted into its storage, and emitted again next
+to its readers when a plan is written (run/rewrite.py). The backward half cannot start before the caller has
+computed the loss: the *loss boundary* is a separate op that reads the forward's outputs and makes the
+tangents; there a plan is cut into two graphs.
 """
 
 from __future__ import annotations
@@ -38,16 +38,14 @@ from .schedule import placeholders, schedule
 
 
 def contract(gm: fx.GraphModule, num_forward_outputs: int, name: str, use: OutputUse) -> StepGraph:
-    """Contract a joint graph. Raises UnplannableError where it holds something a plan cannot express."""
+    """Contract a joint graph. Raises UnplannableError if it contains something that a plan cannot express."""
     step = StepGraph(gm, num_forward_outputs, name, use)
     _Contraction(step).run()
     return step
 
 
 class _Contraction:
-    """State: the step so far; the value of each storage that was met, and those that the elements of a tuple
-    node show.
-    """
+    """State: the step so far; the value of each storage seen, and those of the elements of a tuple node."""
 
     def __init__(self, step: StepGraph) -> None:
         self.step = step
@@ -102,9 +100,9 @@ class _Contraction:
         self.step.show(node, value)
 
     def _add_clones(self, nodes: Sequence[fx.Node]) -> None:
-        """One clone per overwritten buffer, made before everything: what recomputed readers see.
+        """One clone per overwritten buffer, made before all ops, for recomputed readers.
 
-        None where outputs are handed over at the end: who plans such a step sees to it that none reads later.
+        None if buffers are overwritten at the end: the planner of such a step ensures that no op reads later.
         """
         if self.step.use.at_end:
             return
@@ -231,7 +229,7 @@ class _Contraction:
         return [] if before is None else [before]
 
     def _forward_of(self, node: fx.Node, phase: str, index: int) -> int | None:
-        """Which forward op a backward op belongs to, if it is one and PyTorch says so."""
+        """The forward op of a backward op, if PyTorch tells."""
         seq = node.meta.get("seq_nr")
         if seq is None:
             return None
@@ -273,7 +271,7 @@ class _Contraction:
         for node in tangents:
             value = self._value_at(node.meta["val"])
             if value is None:
-                # It is traced with the storage of the output, which can be larger than it shows.
+                # It is traced with the storage of the output, which may be larger than the tensor.
                 tangent = node.meta["val"]
                 size = min(storage_bytes(tangent), dense_bytes(tangent))
                 value = self._new_value(node.name, tangent, size)
@@ -289,9 +287,7 @@ class _Contraction:
         return value is not None and self.step.values[value].bytes <= SMALL
 
     def _kept(self, tangents: Sequence[fx.Node]) -> list[int]:
-        """Gradients, and what the caller holds: user outputs, and their gradients where somebody holds
-        those.
-        """
+        """Kept values: gradients, user outputs that the caller holds, and their gradients if held."""
         step = self.step
         tangents = [t for t in tangents if step.use.tangents_held or self._is_small(t)]
         kept: dict[int, None] = {}
@@ -303,8 +299,8 @@ class _Contraction:
         return list(kept)
 
     def _make_held_outputs_once(self) -> None:
-        """What the forward gave to the caller stays there: made again it would be there twice. Nor need what
-        it is made from still be as it was: parameters may have stepped by then (`End.writes`).
+        """Outputs held by the caller are never recomputed: they would exist twice. Also their inputs may have
+        changed: parameters may have stepped by then (`End.writes`).
         """
         step = self.step
         if step.use.at_end:
@@ -315,8 +311,8 @@ class _Contraction:
                 step.run_once(op)
 
     def _held_outputs(self) -> list[Any]:
-        """Of the user's those that are not dropped; of those that AOTAutograd adds those that show no output
-        of the user's.
+        """The user's outputs that are not dropped, and AOTAutograd's additional outputs that are no views of
+        the user's.
         """
         step = self.step
         outputs, plain = step.forward_outputs, step.plain_outputs()

@@ -1,8 +1,8 @@
-"""What Dynamo converts for a backend of ours, and what it leaves alone.
+"""Dynamo's conversion of code for our backends, and the code that it skips.
 
-Dynamo calls a converter for each piece of code that it meets below a compiled callable. For our backends it
-is one that traces what a plan can carry out, lets one thread convert at a time, and tells the backend which
-code stays as it is: that runs as in eager mode, without a plan.
+Dynamo calls a converter for each piece of code below a compiled callable. For our backends, the converter
+traces what a plan can carry out, lets one thread convert at a time, and tells the backend which code is
+skipped: that runs in eager mode, without a plan.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from .tracing import permissive_tracing
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+| ?0x[0-9a-f]{6,}")
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _SENTENCES = re.compile(r"\. (?=[A-Z])")
-# Where our own code is that runs while a model does, and is none of the model's.
+# Folders of our own code that runs during a model's call, and does not belong to the model.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _OURS = tuple(_PACKAGE + part + os.sep for part in ("base", "cost", "plan", "run", "session", "trace"))
-# But what calls a fitted model.
+# Except code that calls a fitted model.
 _CALLS = tuple(_PACKAGE + os.path.join("session", name) for name in ("fitted.py", "sharding.py"))
 GENERATED = "<remat graph "
 # Functions of their own before Python 3.12; what they call is converted.
@@ -59,7 +59,7 @@ _COMPREHENSIONS = {"<dictcomp>", "<genexpr>", "<listcomp>", "<setcomp>"}
 
 @dataclass(frozen=True)
 class Spot:
-    """Where Dynamo gave up, and why.
+    """A place where Dynamo gave up, with the reason.
 
     name: of the function; place: file and line; reason: in Dynamo's words, one line.
     """
@@ -73,41 +73,42 @@ class Spot:
 
 
 class Watcher(Protocol):
-    """A backend that wants to know.
+    """Interface of a backend that is notified of conversions.
 
-    sees_sizes: sizes are numbers in what it is given from now on, though they vary.
+    sees_sizes: later graphs have numbers for sizes, though they vary.
     """
 
     @property
     def sees_sizes(self) -> bool: ...
 
     def left_alone(self, spot: Spot) -> None:
-        """A function that needs gradients runs as in eager mode; what it calls is converted for itself."""
+        """A function that needs gradients runs in eager mode; functions that it calls are converted
+        separately."""
 
     def broken(self, spot: Spot) -> None:
-        """A function is converted in parts: this one is not."""
+        """A function is converted in parts; the part at this place is not."""
 
     def compiled_inside(self, name: str) -> None:
-        """A function of this name, which `torch.compile` made, is converted as it is written."""
+        """A function compiled by `torch.compile` is converted as uncompiled code."""
 
     def traced(self, ops: int) -> None:
-        """The graph that is being made has so many ops up to now."""
+        """The number of ops in the graph under construction."""
 
 
-# Finds the watcher of a backend, given the keywords that go with it.
+# Finds the watcher of a backend, given its keyword arguments.
 Find = Callable[[Any, Mapping[str, Any]], Watcher]
 _kinds: list[tuple[Callable[[Any], bool], Find, bool]] = []
 
 
 def watch_conversions(is_ours: Callable[[Any], bool], find: Find, unlimited: bool) -> None:
-    """From now on backends of a kind are told what Dynamo leaves alone of the code compiled with them.
+    """From now on, notifies backends of a kind of code that Dynamo skips.
 
-    find: asked when there is something to say. Errors that a watcher raises reach the caller.
-    unlimited: Dynamo's limits of how often code is compiled do not hold.
+    find: called when there is something to report. Errors of a watcher reach the caller. unlimited: lifts
+    Dynamo's limits on recompilations.
     """
     if not _kinds:
-        # Dynamo has no hook for code that it skips; and compiled code that one thread calls while another
-        # one traces is, to PyTorch, called by what is traced.
+        # Dynamo has no hook for skipped code; and PyTorch takes compiled code that one thread calls while
+        # another one traces as called by the traced code.
         convert_frame.catch_errors_wrapper = _make_converter
         _symbolic_trace.is_fx_symbolic_tracing = _is_tracing
         prepare_dynamo()
@@ -123,7 +124,7 @@ def _is_tracing() -> bool:
 
 
 def _make_converter(callback: Any, hooks: Any) -> Any:
-    """Dynamo's own converter, or ours where the backend is one of ours."""
+    """Dynamo's own converter, or ours for our backends."""
     backend: Any = innermost_backend(callback)
     keywords = getattr(backend, "kwargs", {})
     backend = getattr(backend, "compiler_fn", backend)
@@ -134,7 +135,7 @@ def _make_converter(callback: Any, hooks: Any) -> Any:
 
 
 class _StoppedError(Exception):
-    """A watcher raised an error. Dynamo adds lines to one that comes out of a trace."""
+    """A watcher raised an error. (Dynamo would add lines to one raised inside a trace.)"""
 
 
 class _Converter(convert_frame.CatchErrorsWrapper):
@@ -148,7 +149,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         self._stopped: RematError | None = None
 
     def __deepcopy__(self, memo: Any) -> _Converter:
-        """Of a compiled model: what the copy compiles it finds out by itself."""
+        """For copies of a compiled model, which compile separately."""
         return self
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
@@ -184,14 +185,14 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             spot = _spot_left(frame.f_code, attempt[0], why) if attempted else None
         if spot is None:
             return result
-        # Dynamo would leave this code alone for every model of the process, and say nothing of it again.
+        # Dynamo would silently skip this code for every model of the process.
         self._left[frame.f_code] = spot, replace(result, apply_to_code=False)
         return self._leave(frame)
 
     def _converted(self, frame: Any, cache_entry: Any, frame_state: Any) -> tuple[Any, Exception | None]:
-        """What Dynamo made of it; what it cannot convert runs as it is written, and the reason.
+        """Dynamo's result and, for code that it cannot convert and that runs unchanged, the reason.
 
-        Errors of the code itself come out of that too, as in eager mode.
+        Errors of the code itself are raised, as in eager mode.
         """
         try:
             return super().__call__(frame, cache_entry, frame_state), None
@@ -236,7 +237,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
 
 
 def _needs_gradient(frame: Any) -> bool:
-    """Can calling this code make gradients necessary, by its arguments?"""
+    """True if calling this code may need gradients, by its arguments."""
     if not torch.is_grad_enabled():
         return False
     return any(_requires_grad(item) for item in frame.f_locals.values())
@@ -255,7 +256,7 @@ def _requires_grad(item: Any, depth: int = 2) -> bool:
 
 
 def _spot_left(code: CodeType, attempt: Any, why: str) -> Spot | None:
-    """Of code that Dynamo tried to convert in vain; None where there was nothing in it to convert."""
+    """The spot of code that Dynamo failed to convert; None if it had nothing to convert."""
     reason = attempt.fail_reason or why
     if "No ops traced" in reason or (not reason and attempt.fail_type is None):
         return None
@@ -275,7 +276,7 @@ def _spot_failed(code: CodeType, failure: Exception) -> Spot:
 
 
 def spot_of_node(node: fx.Node, failure: Exception) -> Spot:
-    """Where a node of a graph of Dynamo comes from."""
+    """The source of a node of Dynamo's graph."""
     if source_of(node) is None and module_path(node):
         return Spot(f"module {module_path(node)}", "of unknown place", reason_of(failure))
     return Spot(_function_of(node), source_line(node) or "of unknown place", reason_of(failure))
@@ -326,7 +327,7 @@ def _place(file: str, line: int) -> str:
 
 
 def _first_sentence(reason: str) -> str:
-    """What Dynamo says of a reason, without its advice."""
+    """Dynamo's reason, without its advice."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
     text = (explained or lines or ["it does not say why"])[0]

@@ -1,6 +1,6 @@
-"""Dropout on the CPU as eager mode computes it, where that is shown.
+"""Dropout on the CPU with the bits of eager mode, where that is verified.
 
-Traced, it is `native_dropout`, whose kernel draws the same numbers and rounds otherwise.
+Tracing gives `native_dropout`, whose kernel draws the same numbers but rounds differently.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .compared import Layout, fewer_elements
 
 DROPOUT: Any = torch.ops.aten.native_dropout.default
 DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
-# A rate that is compared, beside the one that is met first: it is what is divided by, whatever it is.
+# A second rate to compare, beside the first one met: the rate is only a divisor.
 _RATE = 0.3
 # Of layouts that are known.
 _MOST = 1 << 12
 
 
 def _scaled(mask: torch.Tensor, keep: float, dtype: torch.dtype) -> torch.Tensor:
-    """What eager mode multiplies with: 1 / keep where the mask is true, 0 elsewhere."""
+    """The factor of eager mode: 1 / keep where the mask is true, 0 elsewhere."""
     # Booleans are converted far more slowly than the bytes that they are.
     return mask.view(torch.uint8).to(dtype).div_(keep)
 
@@ -36,7 +36,7 @@ def _forward(x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     factors = _scaled(mask, 1 / scale, gradient.dtype)
-    # The product is laid out as the gradient is, not as what dropout read.
+    # The product has the layout of the gradient, not of dropout's input.
     return factors.mul_(gradient) if factors.stride() == gradient.stride() else gradient * factors
 
 
@@ -59,7 +59,7 @@ def _may_be_shown(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.device.type == "cpu"
 
 
-# What this process has seen, by how what is read, and the gradient, lie in memory.
+# Results of this process, by layouts of the input and the gradient.
 _seen: dict[Any, bool] = {}
 
 
@@ -74,9 +74,9 @@ def show_dropout(gm: fx.GraphModule) -> None:
 
 
 def _is_shown(read: torch.Tensor, gradient: torch.Tensor, p: float) -> bool:
-    """Does it make the bits and layouts of eager mode, and leave the generator as that does?
+    """True if it makes the bits and layouts of eager mode, and leaves the generator in the same state.
 
-    read: what dropout reads, or its mask. Neither's values are looked at.
+    read: dropout's input, or its mask; values are not used.
     """
     key = (read.shape, read.stride(), read.storage_offset() % 64), (gradient.stride(), gradient.dtype)
     found = _seen.get(key)

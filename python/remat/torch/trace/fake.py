@@ -19,9 +19,9 @@ def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def without_keeping(gm: fx.GraphModule, args: Sequence[Any], keeps: bool = False) -> Any:
-    """Run a graph that will see no backward; with fake tensors, what it makes itself is fake too.
+    """Run a graph without a backward; with fake tensors, its own tensors are fake too.
 
-    keeps: it may see one after all.
+    keeps: a backward may follow.
     """
     mode: Any = detect_fake_mode(args)
     with nullcontext() if keeps else torch.no_grad(), mode or nullcontext():
@@ -29,8 +29,8 @@ def without_keeping(gm: fx.GraphModule, args: Sequence[Any], keeps: bool = False
 
 
 def forget_gradients(gm: fx.GraphModule) -> None:
-    """Values that Dynamo noted for the nodes of a graph hold the graph of autograd that its trace made, with
-    the numbers of the model as tensors with memory: afterwards they only say whether they have a gradient.
+    """Dynamo's example values of a graph's nodes hold the trace's autograd graph, with the model's scalars as
+    real tensors: afterwards they only tell whether they need a gradient.
     """
 
     def apart(item: Any) -> Any:
@@ -47,9 +47,9 @@ def forget_gradients(gm: fx.GraphModule) -> None:
 def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch.nn.Module, Any]:
     """A copy of the model in which meta tensors are fake ones on the CPU, and inputs that go with it.
 
-    The kernels of a step depend on the device: of a meta tensor nothing is known, so the CPU stands in. For
-    another device make the model under a FakeTensorMode there, with a PyTorch that was built for it; fake
-    tensors stay as they are.
+    Kernels depend on the device, which a meta tensor does not tell, so the CPU is assumed. For another
+    device, make the model under a FakeTensorMode there, with a PyTorch built for it; fake tensors are not
+    changed.
     """
     modes = (t.fake_mode for t in _tensors(model) if isinstance(t, FakeTensor))
     mode: Any = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
@@ -65,6 +65,6 @@ def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch
             return torch.nn.Parameter(shape, item.requires_grad)
         return shape.requires_grad_(item.requires_grad)
 
-    # Copying finds each tensor copied already, and tied ones tied.
+    # The copy uses these tensors, and keeps tied ones tied.
     copies = {id(t): fake(t) for t in _tensors(model)}
     return copy.deepcopy(model, copies), tree_map(fake, sample_inputs)

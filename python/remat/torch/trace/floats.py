@@ -1,10 +1,9 @@
 """Python floats that change from call to call: a weight of a loss, a temperature.
 
 Dynamo passes such a number in a tensor, and reads it with `item()`. A step is traced with the numbers of one
-call in their places. Traced once more with others, the two differ in those arguments that are the numbers,
-or what the program makes of them: these are read in each call, and nothing else is. Where that cannot be
-shown (an op whose formula depends on the value, a number such as 0, 1 or 2 for which formulas are simplified)
-a step is for these numbers alone.
+call. A second trace with other numbers differs in the arguments that are these numbers, or are computed from
+them: only these are read in each call. If that cannot be shown (an op whose formula depends on the value, a
+number such as 0, 1 or 2 for which formulas are simplified), the step holds for these numbers alone.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ..base.nodes import copied
 from ..base.private import FakeTensor
 
-# What may read such a number: neither they nor their gradients depend on its value but by arithmetic.
+# Ops that may read such a number: they and their gradients depend on its value only by arithmetic.
 _ARITHMETIC = ("add", "sub", "mul", "div", "true_divide", "where", "masked_fill")
 _COMPARISONS = ("lt", "le", "gt", "ge")
 _OPERATORS = ("add", "sub", "mul", "truediv", "iadd", "isub", "imul", "itruediv", *_COMPARISONS)
@@ -35,11 +34,11 @@ _READERS: set[Any] = {
 
 
 class FloatsMatterError(Exception):
-    """A step cannot be made for all values of its numbers."""
+    """A step cannot serve all values of its numbers."""
 
 
 class Numbers(threading.local):
-    """Those of the call that this thread runs, forward or backward."""
+    """The numbers of the call that this thread runs, forward or backward."""
 
     now: Sequence[float] = ()
 
@@ -72,7 +71,7 @@ class Changing(float):
 
 @dataclass(frozen=True)
 class Marks:
-    """By node and argument of a joint graph, each by its position: the number that stands there."""
+    """By positions of node and argument in a joint graph: the number there."""
 
     index_of: dict[tuple[int, int], int]
 
@@ -92,7 +91,7 @@ class Marks:
 class Floats:
     """The numbers of a graph of Dynamo. positions: of the arguments that they come in.
 
-    may_change: one step is made for all their values, if that turns out to be right.
+    may_change: make one step for all their values, if that proves to be right.
     """
 
     def __init__(self, gm: fx.GraphModule) -> None:
@@ -109,7 +108,7 @@ class Floats:
         self.may_change = bool(self.positions) and all(_may_read(node) for node in readers)
 
     def matter(self) -> None:
-        """A step for all values is not right: each has its own."""
+        """One step for all values is wrong: each needs its own."""
         self.may_change = False
 
     def values(self, args: Sequence[Any]) -> tuple[float, ...]:
@@ -118,7 +117,7 @@ class Floats:
         return tuple(math.nan if isinstance(t, FakeTensor) else float(t.item()) for t in tensors)
 
     def numbers(self, values: Sequence[float]) -> tuple[Any, ...]:
-        """These, and what the program makes of them."""
+        """These numbers, and those computed from them."""
         value_of = dict(zip(self.positions, values, strict=True))
         known: dict[fx.Node, Any] = {}
         for node in self._numbers:
@@ -130,11 +129,11 @@ class Floats:
         return tuple(known.values())
 
     def are_plain(self, values: Sequence[float]) -> bool:
-        """Is none of the numbers one for which formulas are simplified?"""
+        """True if formulas are not simplified for any of the numbers."""
         return all(math.isfinite(n) and not float(2 * n).is_integer() for n in self.numbers(values))
 
     def put_into(self, gm: fx.GraphModule, values: Sequence[float]) -> fx.GraphModule:
-        """The graph, or another one with nodes of its names, with these values in place of its numbers."""
+        """The graph, or another one with the same node names, with these values as numbers."""
         if not self.positions:
             return gm
         result = copied(gm)
@@ -146,16 +145,16 @@ class Floats:
         return result
 
     def others(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Other values, for which it is traced once more. Raises FloatsMatterError."""
+        """Other values for the second trace. Raises FloatsMatterError."""
         others = tuple(value * 1.2345678901 + 0.0123456789 for value in values)
         if not self.are_plain(others):
             raise FloatsMatterError
         return others
 
     def marks(self, joint: fx.GraphModule, values: Sequence[float], other: fx.GraphModule | None) -> Marks:
-        """Where a joint graph has these numbers. other: the same for the other ones.
+        """The places of these numbers in a joint graph. other: the second trace.
 
-        Raises FloatsMatterError where it depends on them otherwise.
+        Raises FloatsMatterError if it depends on them in any other way.
         """
         if other is None:
             raise FloatsMatterError
@@ -182,7 +181,7 @@ def _may_read(node: fx.Node) -> bool:
 def _compared(
     one: fx.GraphModule, other: fx.GraphModule, mine: Sequence[Any], theirs: Sequence[Any]
 ) -> Marks:
-    """Where two joint graphs, made with these numbers each, differ in nothing but them."""
+    """The places where two joint graphs with these numbers differ, if only in them."""
     found: dict[tuple[int, int], int] = {}
     index_of = {pair: i for i, pair in enumerate(zip(mine, theirs, strict=True))}
     nodes, twins = list(one.graph.nodes), list(other.graph.nodes)

@@ -1,9 +1,9 @@
-"""Gradients that end in the step that makes them: ops that add them to those that exist, or let an optimizer
-step with them.
+"""Gradients that end in the step that makes them: ops that add them to existing ones, or pass them to an
+optimizer step.
 
-Autograd takes all gradients of a compiled backward at its end. So such an op reads a gradient, which dies
-there, and the backward returns nothing for it. Whether autograd is going to accumulate into a parameter is
-known only when a backward runs (session/accumulation.py): where it is not, the op hands the gradient on.
+Autograd receives all gradients of a compiled backward at its end. Such an op reads a gradient, which is then
+freed, and the backward returns None for it. Only when a backward runs is it known whether autograd will
+accumulate into a parameter (session/accumulation.py): if not, the op passes the gradient on.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..base.nodes import output_node, outputs_of, tensors_of
 from ..base.private import is_primal
 from .schedule import tainted_by_tangents
 
-# What takes a gradient; False if it does not want this one after all.
+# Takes a gradient; returns False if it declines it.
 Taker = Callable[[torch.Tensor], bool]
-# Where such an op holds what becomes of the gradient, and the parameter, which it reads by another way.
+# Metadata keys of such an op: the use of the gradient, and the parameter, which it reads indirectly.
 _END, _OF = "remat_gradient_end", "remat_gradient_of"
 
 
 @dataclass(frozen=True)
 class End:
-    """What becomes of a gradient in the step that makes it.
+    """The use of a gradient in the step that makes it.
 
-    kind: of the op. like: which of them cost the same, beside types and shapes.
-    writes: does it write to the parameter? Then it comes after all that reads that.
-    alone: from a gradient and a parameter that were made for the purpose to what carries it out on them.
+    kind: of the op. like: which of them cost the same, beside types and shapes. writes: True if it writes to
+    the parameter; then it comes after all its readers. alone: from a synthetic gradient and parameter to a
+    function that runs it on them.
     """
 
     kind: str
@@ -61,13 +61,13 @@ _due = _Due()
 
 
 def hand_over(takers: Sequence[Taker | None]) -> None:
-    """What takes the gradients of the backward that this thread is about to run, by number."""
+    """Sets the takers of gradients for the next backward of this thread, by number."""
     _due.takers = takers
 
 
 @contextmanager
 def handed_over() -> Iterator[None]:
-    """While it lasts, a backward runs; what was handed over for it ends with it."""
+    """Inside the block a backward runs; its takers end with it."""
     try:
         yield
     finally:
@@ -75,7 +75,7 @@ def handed_over() -> Iterator[None]:
 
 
 def take_gradient(gradient: torch.Tensor, number: int) -> torch.Tensor | None:
-    """The op: nothing where the gradient was taken, or the gradient itself."""
+    """The op: returns None if the gradient was taken, else the gradient."""
     take = _due.takers[number] if _due.takers is not None else None
     return None if take is not None and take(gradient) else gradient
 
@@ -85,7 +85,7 @@ def takes_gradient(node: fx.Node) -> bool:
 
 
 def end_of(node: fx.Node) -> End:
-    """What becomes of the gradient that an op takes."""
+    """The use of the gradient that an op takes."""
     end: End = node.meta[_END]
     return end
 
@@ -98,8 +98,8 @@ def touched(node: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def take_gradients(joint: fx.GraphModule, num_forward_outputs: int, ends: Mapping[int, End]) -> None:
-    """Add the ops to a joint graph, as far as it has such gradients: each right after what makes its
-    gradient, those that write to a parameter after all that reads it or could need it to be read again.
+    """Add the ops to a joint graph for its gradients: each right after its gradient is made; those that write
+    to a parameter after all its readers, including possible recomputations.
 
     ends: by argument of the graph; the numbers of the ops are the places in its sorted keys.
     """
@@ -126,8 +126,8 @@ def take_gradients(joint: fx.GraphModule, num_forward_outputs: int, ends: Mappin
 def _last_reads(
     nodes: Sequence[fx.Node], tainted: Collection[fx.Node], parameters: Sequence[fx.Node]
 ) -> dict[fx.Node, fx.Node]:
-    """By parameter, the last op of the backward that reads it, or what the forward makes from it: for that it
-    may have to be read again.
+    """By parameter, the last op of the backward that reads it or a forward result made from it, whose
+    recomputation may read it.
     """
     made_from = {parameter: 1 << i for i, parameter in enumerate(parameters)}
     reads = []

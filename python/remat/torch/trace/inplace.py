@@ -1,8 +1,8 @@
-"""Which ops may write their result over an argument that nobody reads after them, and how they do it.
+"""Ops that may write their result over an argument without later readers, and their implementations.
 
 Eager mode does it where gradients are summed and where a program assigns to a slice; tracing makes new
-tensors of both. That the values are the same bit for bit is not taken for granted: an op may do so where it
-was compared on this machine, for its types and for how its arguments lie in memory (`compared`).
+tensors instead. Equal bits are verified: an op may write over an argument if it was compared on this machine,
+for its types and layouts (`compared`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .kernels import is_own
 
 aten = torch.ops.aten
 
-# Where an op of a captured step marks which argument it will write over.
+# Metadata key of the argument that an op of a captured step will write over.
 OVER = "remat_over"
 
 
 @dataclass(frozen=True)
 class Over:
-    """What runs an op and writes over an argument, which it gets once more as `out`.
+    """Runs an op and writes over an argument, which is also passed as `out`.
 
     name: of the op.
     """
@@ -39,14 +39,14 @@ class Over:
     kind: Kind = Kind.EACH
 
     def __call__(self, argument: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """Over the first argument. Raises NotImplementedError where it never does that."""
+        """Runs the op over its first argument. Raises NotImplementedError if it never does that."""
         if not self.takes(argument):
             raise NotImplementedError(f"{self.name} does not write over {argument.dtype}")
         return self.write(argument, *rest, out=argument)
 
     def takes(self, argument: torch.Tensor) -> bool:
-        """Products of complex numbers are rounded in another way where the result is an argument, but so
-        seldom that comparing may miss it.
+        """Whether it applies. Excludes products of complex numbers, which round differently in place, but so
+        rarely that comparing may miss it.
         """
         return not (self.kind is Kind.EACH and argument.dtype.is_complex)
 
@@ -56,7 +56,7 @@ def _with_out(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
 
 
 def _in_place(op: OpOverload) -> Callable[..., torch.Tensor]:
-    """Of an op that writes over its first argument."""
+    """The in-place form of an op, which writes over its first argument."""
     call = builtin(op)
     return lambda *args, out: call(*args)
 
@@ -122,15 +122,15 @@ def _table() -> dict[Any, tuple[Over, int]]:
     return found | {op: (Over(str(op), write, kind), 1) for op, (write, kind) in others.items()}
 
 
-# What writes over one of an op's first `count` arguments.
+# The implementations that write over one of an op's first `count` arguments.
 _OVER = _table()
 
 
 class WritesOver:
-    """Runs an op over its argument `index` where its arguments lie as they were traced. Real strides are not
-    always the traced ones (batch norm of a transposed tensor), and nobody has seen what it makes of others.
+    """Runs an op over its argument `index` if all arguments have the traced layouts. Real strides may differ
+    (batch norm of a transposed tensor), for which it is not verified.
 
-    saved: is that argument a saved tensor, which a backward that is to come again will read?
+    saved: True if that argument is a saved tensor, which a repeated backward will read again.
     """
 
     def __init__(self, node: fx.Node, index: int, saved: bool) -> None:
@@ -170,8 +170,8 @@ _PARTS: dict[Any, Any] = {
 
 
 def write_over(graph: fx.Graph, over: WritesOver, args: Sequence[Any], name: str) -> fx.Node:
-    """Add what runs the op over its argument, as ATen ops; returns the node of the result, with this name
-    unless it is the argument.
+    """Emit the op over its argument, as ATen ops; returns the node of the result, with this name unless it is
+    the argument.
     """
     op, argument = over.op, args[over.index]
     if op in _PARTS:
@@ -187,8 +187,8 @@ def write_over(graph: fx.Graph, over: WritesOver, args: Sequence[Any], name: str
 
 
 def list_pairs(step: StepGraph) -> None:
-    """Say which ops may write their result over which argument, and mark those that will where nothing runs
-    again: their costs are those of what writes over it.
+    """List which ops may write their result over which argument, and mark those that do so without
+    recomputation, whose costs are then those of the in-place form.
     """
     last = {value: index for index, op in enumerate(step.ops) for value in op.inputs}
     ours = _written_by_ops(step)
@@ -205,7 +205,7 @@ def list_pairs(step: StepGraph) -> None:
             and all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument)
             and _is_same(node, i)
         ]
-        # What dies there if nothing runs again, best of all in the half that made it.
+        # Arguments that die there without recomputation, preferably made in the same half.
         found.sort(key=lambda pair: (last[pair[0]] != index, ours[pair[0]] is not op.phase))
         for value, i in found[:1]:
             step.write_over(index, value, i)
@@ -214,7 +214,7 @@ def list_pairs(step: StepGraph) -> None:
 
 
 def _written_by_ops(step: StepGraph) -> dict[int, str]:
-    """Values whose memory is nobody else's at any time, with the phase that makes them first."""
+    """Values whose memory is never shared, with the phase that makes them first."""
     # Gradients that may leave after all are like those that are kept.
     taken = {value for op in step.ops if op.kind in KINDS for value in op.inputs}
     returned = {step.value_of[n] for n in step.forward_outputs if n in step.value_of}
@@ -228,15 +228,15 @@ def _written_by_ops(step: StepGraph) -> dict[int, str]:
 
 
 def over(node: fx.Node, index: int, saved: bool = False) -> WritesOver:
-    """What runs an op over its argument `index`.
+    """The implementation that runs an op over its argument `index`.
 
-    saved: does that argument come from the forward half? Autograd may keep it for another backward.
+    saved: True if that argument comes from the forward half; autograd may keep it for another backward.
     """
     return WritesOver(node, index, saved)
 
 
 def _is_same(node: fx.Node, index: int) -> bool:
-    """Does the op make the same bits over its argument `index`?"""
+    """True if the op makes the same bits over its argument `index`."""
     form, _ = _OVER[node.target]
     argument = node.args[index]
     assert isinstance(argument, fx.Node)
@@ -244,10 +244,10 @@ def _is_same(node: fx.Node, index: int) -> bool:
 
 
 def _is_ours(owner: fx.Node) -> bool:
-    """Is its memory nobody else's? Who knows what a custom op keeps of what it returns."""
+    """True if its memory is not shared. Custom ops may hold their results."""
     target = owner.target
     if isinstance(target, OpOverload):
-        # What writes to an input returns that.
+        # Ops that write to an input return it.
         if schema(target).is_mutable:
             return False
         return owner.op == "call_function" and target.namespace in BUILTIN_NAMESPACES
@@ -262,7 +262,7 @@ def _others_like(node: fx.Node, argument: fx.Node) -> list[torch.Tensor]:
 
 
 def _can_hold(argument: fx.Node, result: fx.Node) -> bool:
-    """Is the argument a tensor just like the result, each element at a place of its own?"""
+    """True if the argument is a tensor like the result, without overlapping elements."""
     mine, theirs = argument.meta.get("val"), result.meta.get("val")
     return (
         isinstance(mine, torch.Tensor)

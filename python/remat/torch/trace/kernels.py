@@ -1,4 +1,4 @@
-"""The kernels of eager mode where tracing would take others."""
+"""Uses the kernels of eager mode where tracing would choose others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def eager_kernels(device: torch.device, bits: bool = True, casts: Casts = ()) ->
 
 @contextmanager
 def _strides_of_norms() -> Iterator[None]:
-    """What tells the strides of norms says what they are on a CPU."""
+    """The functions for strides of norms give those of a CPU."""
     tables: list[tuple[Any, Any, Any]] = [(op, op.py_kernels, DispatchKey.Meta) for op in _NORMS]
     tables += [(op, decomposition_table, op) for op in _NORMS]
     traced = [(op, table, key, table[key]) for op, table, key in tables if key in table]
@@ -117,7 +117,7 @@ def _as_on_the_cpu(kernel: Callable[..., Any], like: int | None) -> Callable[...
 
 @contextmanager
 def _instead(ops: Collection[Any], kernel: Callable[[Any], Any] = lambda op: None) -> Iterator[None]:
-    """Other kernels than those by which PyTorch traces these ops. None: they are traced as themselves."""
+    """Replacements of the kernels by which PyTorch traces these ops. None: they are traced as themselves."""
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
     known = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, key, _ in known:
@@ -135,7 +135,8 @@ def _instead(ops: Collection[Any], kernel: Callable[[Any], Any] = lambda op: Non
 
 @contextmanager
 def _refused_kernels(bits: bool) -> Iterator[None]:
-    """UnsupportedModelError names an op that would be traced as another than eager mode runs."""
+    """Raises UnsupportedModelError that names an op which would be traced as another one than eager mode
+    runs."""
     ops = [*_ops_of(_RECURRENT), *([CUDNN_BATCH_NORM] if bits else [])]
     try:
         with _instead(ops, _refused):
@@ -164,17 +165,17 @@ def _lstm_that_saves(*args: Any) -> Any:
 _KERNELS = {_LSTM: _lstm_that_saves, DROPOUT: dropout, DROPOUT_BACKWARD: dropout_backward}
 
 
-# Marks a node that runs by PyTorch's kernel all the same.
+# Marks a node that still runs with PyTorch's kernel.
 AS_TRACED = "remat_as_traced"
 
 
 def is_own(target: Any) -> bool:
-    """Is it one of the functions here that stand for an op?"""
+    """True for the functions here that replace an op."""
     return target in _KERNELS.values()
 
 
 def kernel_of(target: Any) -> Any:
-    """What to call for an op of a traced graph."""
+    """The function to call for an op of a traced graph."""
     return _KERNELS.get(target, target)
 
 
@@ -193,8 +194,8 @@ def correct_sizes(gm: fx.GraphModule, run: Callable[[fx.Node], Any]) -> None:
 
 
 def _as_real(traced: Any, real: Any) -> Any:
-    """Traced tensors like the real ones: those that differ in shape, or show a storage that another of them
-    shows, are made again.
+    """Corrects traced tensors to match the real ones: those with another shape, or with a storage shared with
+    another one, are replaced.
     """
     mode: Any = detect_fake_mode(traced)
     seen: set[int] = set()

@@ -1,9 +1,9 @@
-"""The attention of eager mode where transformers looks at a mask's values, and cannot while it is traced.
+"""The attention of eager mode where transformers inspects a mask's values, which it cannot do while traced.
 
-In eager mode transformers looks at what a mask is made of (padding masks, position ids): where nothing but
-the future is hidden, or nothing at all, it passes no mask to `scaled_dot_product_attention`, which then takes
-another kernel and repeats no keys for the heads of a group. While traced it always passes the mask. Here the
-same question is asked of the same tensors at each call, and the graph has a form for each answer.
+In eager mode transformers inspects the inputs of a mask (padding masks, position ids): if the mask hides only
+the future, or nothing, it passes no mask to `scaled_dot_product_attention`, which then uses another kernel
+and repeats no keys for the heads of a group. While traced it always passes the mask. Here the same test is
+made on the same tensors at each call, and the graph has a form for each result.
 
 Only masks as transformers' `masking_utils` builds them (seen in 5.23) are understood: conjunctions of
 `kv <= q` (causal), `ids[b, q] == ids[b, kv]` (packed sequences), `mask[b, kv]` (padding) and windows that are
@@ -26,11 +26,11 @@ from ..base.private import FakeTensor, _disable_current_modes
 
 _ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
 _EVERYTHING = slice(None, None, None)
-# Which index of a mask is a range that stands at this dimension.
+# The index of a mask whose range is at this dimension.
 _NAMES = ("b", "h", "q", "kv")
 # Dynamo's words for `==` of tensors: the second one up to PyTorch 2.12.
 _EQUAL = (operator.eq, "__eq__")
-# What the tensors that are looked at may be made by.
+# Ops that may compute the inspected tensors.
 _ALLOWED = {
     *_EQUAL,
     *(torch.arange, torch.diff, torch.full, torch.ones, torch.ones_like, torch.zeros, torch.zeros_like),
@@ -66,7 +66,7 @@ _IN_PLACE = (operator.setitem, operator.iadd, operator.isub, operator.imul, oper
 class Mask:
     """A mask that eager mode may leave out.
 
-    attentions: what reads it. causal: does it hide the future?
+    attentions: its readers. causal: True if it hides the future.
     same, rising, true: nodes whose values must be equal along each row, rise by one along each row, and be
         true, for the mask to hide nothing else.
     """
@@ -98,7 +98,7 @@ class Mask:
 class Masks:
     """The masks of a graph of Dynamo that eager mode may leave out.
 
-    one_plan: do several processes carry out one plan? Each sees other data: what depends on it stays then.
+    one_plan: several processes run one plan. Each has other data, so masks that depend on data stay.
     """
 
     def __init__(self, gm: fx.GraphModule, one_plan: bool) -> None:
@@ -135,7 +135,7 @@ class Masks:
         return self._forms[left_out]
 
     def graph_like(self, gm: fx.GraphModule, left_out: frozenset[int]) -> fx.GraphModule:
-        """Another graph with nodes of these names, without these masks."""
+        """Another graph with the same node names, without these masks."""
         return _without(gm, [self._masks[i] for i in sorted(left_out)]) if left_out else gm
 
 
@@ -186,13 +186,13 @@ def _value(node: fx.Node) -> Any:
 
 
 def _is_from(node: fx.Node, file: str) -> bool:
-    """Does the line that made the node stand in this file of transformers?"""
+    """True if the node was made in this file of transformers."""
     files = [line for line in str(node.meta.get("stack_trace")).splitlines() if line.startswith('  File "')]
     return bool(files) and "transformers" in files[-1] and f'{file}"' in files[-1]
 
 
 def _conjunction(node: fx.Node) -> list[fx.Node]:
-    """What must be true for the mask to be true."""
+    """The conditions whose conjunction is the mask."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or _value(first).dtype is not torch.bool:
         return [node]
@@ -221,7 +221,7 @@ def _read_at(item: Any, shape: Sequence[int]) -> tuple[fx.Node | None, str]:
 
 
 def _at(read: Sequence[tuple[fx.Node | None, str]], first: str, second: str) -> bool:
-    """Are these the same ids, or both no ids, at these indices?"""
+    """True if these are the same ids, or both no ids, at these indices."""
     return [index for _, index in read] == [first, second] and read[0][0] is read[1][0]
 
 
@@ -252,7 +252,7 @@ def _inputs(nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _is_plain(node: fx.Node) -> bool:
-    """Is it made of whole numbers that nothing writes to, by ops that do as they did when they run again?"""
+    """True if it is made of integers that nothing writes to, by repeatable ops."""
     above = ancestors([node])
     users = {user for n in above for user in n.users}
     written = any(
@@ -288,7 +288,7 @@ def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
             for i, whole in enumerate(_groups(attention), start=1):
                 node.update_arg(i, copies[whole.name])
                 node.update_kwarg("enable_gqa", True)
-    # Only what the masks were made of: elsewhere nodes that nobody reads may write to what others read.
+    # Only ancestors of the masks: unread nodes elsewhere may write to tensors that others read.
     unread = {copies[n.name] for n in ancestors(n for mask in masks for n in mask.read)}
     for node in reversed(list(graph.nodes)):
         if node in unread and not node.users and node.op != "placeholder":

@@ -1,4 +1,4 @@
-"""What the inputs of a graph are: parameters, buffers and inputs of the model, by their names."""
+"""Origins of a graph's inputs: parameters, buffers and inputs of the model, by their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ATTRIBUTE = re.compile(r"_(modules|parameters|buffers)_")
 def name_inputs(step: StepGraph, gm: fx.GraphModule, args: Sequence[Any]) -> None:
     """Name the graph inputs "parameter layers.0.weight", "buffer norm.running_mean", "input tokens".
 
-    gm, args: Dynamo's graph and what it is called with. Inputs whose origin is not known keep their names.
+    gm, args: Dynamo's graph and its arguments. Inputs of unknown origin keep their names.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     for node, value in step.value_of.items():

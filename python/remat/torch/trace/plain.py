@@ -1,7 +1,7 @@
-"""Graphs of ATen ops that somebody else traced, in the form that `capture_step` takes.
+"""Converts graphs of ATen ops traced by users to the form that `capture_step` takes.
 
-The copy has one flat tuple of results, knows the shapes and storages of all its tensors by running on tensors
-without memory, and writes nowhere but to its inputs.
+The copy has one flat tuple of results, knows the shapes and storages of all its tensors by a run on fake
+tensors, and writes only to its inputs.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from ..base.private import (
 
 aten = torch.ops.aten
 
-# By node of a step: the node that it stands for, whose metadata its copies get.
+# By node of a step: the original node, whose metadata its copies get.
 ORIGIN = "remat_origin"
 
 _BATCH_NORMS = {aten.native_batch_norm.default, *WRITING_BATCH_NORMS}
 
 
 def flat_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
-    """What the placeholders stand for. Raises UsageError where their number or shapes are others."""
+    """The inputs of the placeholders. Raises UsageError if their number or shapes differ."""
     if not isinstance(example_inputs, (tuple, list)):
         raise remat.UsageError(
             f"the example inputs are a tuple of the arguments, not {type(example_inputs).__name__}"
@@ -82,10 +82,9 @@ def flat_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
 class Plain:
     """A graph for `capture_step`, all of whose ops belong to the forward half.
 
-    gm: writes nowhere but, with `copy_`, to inputs as a whole. It returns the results, then the new contents
-    of inputs that are to be overwritten after all else.
-    late: those inputs, by the number of the placeholder.
-    returned: which of those a result is, by its position.
+    gm: writes only with `copy_` to whole inputs. It returns the results, then the new contents of inputs to
+    overwrite at the end. late: those inputs, by the number of the placeholder. returned: by position of a
+    result, the one of those that it is.
     """
 
     gm: fx.GraphModule
@@ -96,9 +95,9 @@ class Plain:
 def as_plain(gm: fx.GraphModule, inputs: Sequence[Any], late: bool = False) -> Plain:
     """A copy that runs on tensors like these.
 
-    inputs: by placeholder, see `flat_inputs`. late: they are overwritten after all else.
-    Raises UnsupportedModelError for nodes that are no ATen ops, where shapes depend on data, and for writes
-    that are none to inputs in the end.
+    inputs: by placeholder, see `flat_inputs`. late: they are overwritten after all else. Raises
+    UnsupportedModelError for nodes that are no ATen ops, for shapes that depend on data, and for writes other
+    than to inputs.
     """
     for node in gm.graph.nodes:
         _check(node)
@@ -153,7 +152,7 @@ def _check_dense(what: str, tensor: torch.Tensor) -> None:
 
 
 class _Fakes:
-    """Tensors without memory in the place of others; those that share a storage share one here.
+    """Fake tensors in place of others; shared storages stay shared.
 
     mode: of PyTorch, in which they are. storages: those of the others, by which it knows them.
     """
@@ -193,7 +192,7 @@ def _copied(gm: fx.GraphModule, named: fx.GraphModule) -> fx.GraphModule:
 
 
 def _run_on_fakes(gm: fx.GraphModule, fakes: Sequence[Any], fake: _Fakes) -> None:
-    """Writes down what each node makes."""
+    """Records the result of each node."""
     given, made = iter(fakes), dict[fx.Node, Any]()
     for node in gm.graph.nodes:
         if node.op == "output":
@@ -215,7 +214,7 @@ def _result(node: fx.Node, made: Mapping[fx.Node, Any]) -> Any:
         result = target(*args, **kwargs)
     except BREAKING_ERRORS[:2]:
         raise UnsupportedModelError(f"node {node.name}: what {target} makes depends on data") from None
-    except Exception as error:  # whatever it does not like about its arguments
+    except Exception as error:  # ops may raise anything about their arguments
         reason = " ".join(str(error).split())[:200]
         raise UnsupportedModelError(
             f"node {node.name}: {target} does not take the example inputs: {reason}"
@@ -229,7 +228,7 @@ def _result(node: fx.Node, made: Mapping[fx.Node, Any]) -> Any:
 
 
 def _writes_early(gm: fx.GraphModule) -> fx.Node | None:
-    """A node that writes to anything but an input as a whole, or that reads an input after that."""
+    """A node that writes to anything but a whole input, or that reads an input after such a write."""
     written: set[int] = set()
     for node in gm.graph.nodes:
         if node.op != "call_function":
@@ -244,7 +243,7 @@ def _writes_early(gm: fx.GraphModule) -> fx.Node | None:
 
 
 def _show_statistics(gm: fx.GraphModule) -> None:
-    """Batch norms that train write to their running statistics, of which their schema says nothing: here they
+    """Batch norms in training write to their running statistics, which their schema does not mark: here they
     return the new ones, and `copy_` writes.
     """
     for node in list(gm.graph.nodes):
@@ -273,7 +272,7 @@ def _by_name(node: fx.Node) -> dict[str, Any]:
 
 
 def _check_statistics(node: fx.Node, statistics: Sequence[fx.Node]) -> None:
-    """Of an op without another form: it runs once, and what reads its statistics might run after it."""
+    """Checks an op without another form: it runs once, and readers of its statistics might run after it."""
     if any(set(each.users) != {node} for each in statistics):
         raise UnsupportedModelError(
             f"node {node.name}: {node.target} overwrites running statistics that other nodes read"
@@ -312,7 +311,7 @@ def _functional(gm: fx.GraphModule, fakes: Sequence[Any]) -> fx.GraphModule:
 
 
 def _input_shown(fakes: Sequence[Any], result: Any) -> int | None:
-    """Which input a result is, if it is one as a whole."""
+    """The input that a result is, if it is a whole input."""
     val = result.meta.get("val") if isinstance(result, fx.Node) else None
     if not isinstance(val, torch.Tensor):
         return None
@@ -330,7 +329,7 @@ def _writes(gm: fx.GraphModule) -> dict[int, fx.Node]:
 
 
 def _check_apart(gm: fx.GraphModule) -> None:
-    """Inputs that are overwritten have memory of their own."""
+    """Checks that overwritten inputs do not share memory."""
     placeholders = gm.graph.find_nodes(op="placeholder")
     shown = Counter(storage for node in placeholders for storage in storages_of(node))
     for index in _writes(gm):
@@ -341,9 +340,7 @@ def _check_apart(gm: fx.GraphModule) -> None:
 
 
 def _return_inputs(gm: fx.GraphModule, shown: Sequence[int | None]) -> None:
-    """Results that are inputs and are overwritten are that again, not only like it; nor is a copy made of
-    what is written there.
-    """
+    """Results that are overwritten inputs are the inputs themselves again; no copy is made."""
     writes = _writes(gm)
     given = {s for node in gm.graph.find_nodes(op="placeholder") for s in storages_of(node)}
     for node in writes.values():

@@ -1,9 +1,9 @@
 """Ops that decide which code runs, on which rows, and how many there are: they run once.
 
-On devices whose kernels are not deterministic the numbers that they compare may come out otherwise the next
-time, and near a tie another expert is chosen: what was kept of the first run then no longer fits what is made
-again. Integers are therefore made from other numbers once. Whatever is made of integers alone may run again,
-and comes out the same.
+With nondeterministic kernels, the numbers that they compare may differ in a recomputation, and near a tie
+another expert may be chosen: kept results of the first run then no longer match recomputed ones. So integers
+are computed from floating-point numbers only once. Ops on integers alone may be recomputed, with equal
+results.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..base.step import Op, StepGraph
 
 
 def route_once(step: StepGraph) -> None:
-    """Indices that only the backward reads (of a maximum, of max pooling) say which of nearly equal elements
-    gets the gradient, and decide no more than that: they may be made again.
+    """Indices read only by the backward (of a maximum, of max pooling) only decide which of nearly equal
+    elements gets the gradient: they may be recomputed.
     """
     read = {value for op in step.ops if op.phase == "forward" for value in op.inputs}
     for op in step.ops:

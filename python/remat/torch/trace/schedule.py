@@ -1,4 +1,4 @@
-"""The two halves of a joint graph, each in the order in which its nodes are to run."""
+"""The two halves of a joint graph, each in execution order."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
     """The nodes of the forward and of the backward half, each in the order of the graph itself.
 
     The joint graph lists nodes that depend on no tangent early even if only the backward reads them; here
-    they come right before their first reader, or nothing would be left to save at the loss.
-    Raises UnsupportedModelError where an output of the forward depends on a gradient.
+    they come right before their first reader, or nothing would be left to save at the loss. Raises
+    UnsupportedModelError if an output of the forward depends on a gradient.
     """
     nodes, outputs = list(gm.graph.nodes), outputs_of(gm)
     tainted = tainted_by_tangents(nodes)
@@ -66,8 +66,8 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
 
 
 def _with_early_writes(nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """These ops in order, each write to an input as soon as what it writes is there and nobody reads the old
-    value any more: tracing puts all at the end, until when each new value would be held.
+    """These ops in order, with each write to an input as soon as its value is ready and the old one has no
+    more readers: tracing puts all writes at the end, so each new value would be held until then.
     """
     made = {n: i for i, n in enumerate(nodes)}
     read: dict[int, int] = {}  # the position of the last op that reads a storage
@@ -88,7 +88,7 @@ def _with_early_writes(nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def tainted_by_tangents(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """What depends on a gradient."""
+    """Nodes that depend on a gradient."""
     tainted: set[fx.Node] = set()
     for node in nodes:
         if is_tangent(node) or any(n in tainted for n in node.all_input_nodes):
@@ -97,7 +97,7 @@ def tainted_by_tangents(nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _runs_where_it_stands(node: fx.Node) -> bool:
-    """Has the op an effect besides its result, so that it belongs to the forward whoever reads it?"""
+    """True if the op has side effects, so that it belongs to the forward whichever half reads it."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if is_random(node) or is_mutable(node):
@@ -108,7 +108,7 @@ def _runs_where_it_stands(node: fx.Node) -> bool:
 def _with_what_they_read(
     starts: Iterable[fx.Node], done: Collection[fx.Node], nodes: Sequence[fx.Node]
 ) -> list[fx.Node]:
-    """These ops in order, each after those that it reads and that are not done yet."""
+    """These ops in order, each after its unfinished inputs."""
     seen, order = set(done), []
     position = {n: i for i, n in enumerate(nodes)}
     for start in starts:

@@ -1,8 +1,8 @@
-"""Strides of what is written in place: those of eager mode.
+"""Gives tensors written in place the strides of eager mode.
 
-Eager mode keeps the strides of a tensor that it writes to. Tracing makes a new tensor of it, whose strides
-are those of the op that is not in place: `masked_fill` of a channels-last image is contiguous. Sums over it,
-and the kernels that read it, then come to other last bits; random numbers come to other places.
+Eager mode keeps the strides of a tensor that it writes to. Tracing makes a new tensor, with the strides of
+the out-of-place op: `masked_fill` of a channels-last image is contiguous. Sums over it, and kernels that read
+it, then differ in the last bits; random numbers are placed differently.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..base.private import OpOverload, TorchDispatchMode, _disable_current_modes
 
 aten: Any = torch.ops.aten
 
-# Ops that are named otherwise where they are not in place. The other random ops draw into a clone.
+# Ops with other names if not in place. Other random ops draw into a clone.
 _FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
 _RANDOM = {aten.bernoulli_.float, aten.bernoulli_.Tensor}
 
 
 class EagerStrides(TorchDispatchMode):
-    """While it lasts, a tensor that is written to in place keeps its strides when it is traced."""
+    """Inside the block, traced tensors written in place keep their strides."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -45,7 +45,7 @@ class EagerStrides(TorchDispatchMode):
 
 
 def _functional(func: Any) -> Any:
-    """The op that makes a new tensor of what this one writes; None if it writes to nothing, or to more."""
+    """The out-of-place form of an op; None if it writes to no tensor, or to several."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or not schema(func).is_mutable:
         return None
     name = schema(func).name.removeprefix("aten::")
@@ -59,7 +59,7 @@ def _functional(func: Any) -> Any:
 
 
 def _may_move(target: Any) -> bool:
-    """Could a new tensor have other strides?"""
+    """True if a new tensor could have other strides."""
     return (
         isinstance(target, torch.Tensor)
         and target.layout is torch.strided
@@ -69,7 +69,7 @@ def _may_move(target: Any) -> bool:
 
 
 def _strides(functional: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, ...] | None:
-    """Of the result; None where that cannot be told without data."""
+    """Strides of the result; None if they depend on data."""
 
     def described(item: Any) -> Any:
         if not isinstance(item, torch.Tensor):

@@ -1,9 +1,9 @@
-"""One trace for shapes that vary: made with symbols for sizes, and told for given ones.
+"""One trace for varying shapes: made with symbols for sizes, and evaluated for given ones.
 
-Dynamo puts a symbol for a size that it has seen vary, and notes what it took for granted of it (guards).
-AOTAutograd traces such a graph with symbols too, which adds guards of its own. For sizes that keep to all
-of them the trace is what would have been traced for these sizes alone. That this is so is looked at once: for
-the sizes of a trace that was made without symbols it has to be that trace, op for op and stride for stride.
+Dynamo uses a symbol for a size that it has seen vary, and notes its assumptions about it (guards).
+AOTAutograd traces such a graph with symbols too, and adds guards. For sizes that satisfy all guards, the
+trace should equal one made for these sizes alone. This is verified once: for the sizes of a trace made
+without symbols, it must be that trace, op for op and stride for stride.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def is_symbolic(inputs: Iterable[Any]) -> bool:
 
 @dataclass
 class Sizes:
-    """Values of symbols, and what expressions of them come to."""
+    """Values of symbols, and of expressions in them."""
 
     values: dict[Any, int]
     _known: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, described: Sequence[Any], args: Sequence[Any]) -> Sizes | None:
-        """Of a call. described: its arguments in symbols. None where these are not that."""
+        """The values of a call. described: its arguments in symbols. None if the arguments do not match."""
         pairs = list(_numbers(described, args))
         symbols = [(expression_of(a, as_made=True), b) for a, b in pairs if is_number(a)]
         values = {symbol: b for symbol, b in symbols if getattr(symbol, "is_symbol", False)}
@@ -62,7 +62,7 @@ class Sizes:
             return None
 
     def at(self, number: Any) -> Any:
-        """A number, or what a symbolic one comes to."""
+        """A number, or the value of a symbolic one."""
         if not is_number(number):
             return number
         expression = expression_of(number)
@@ -111,7 +111,7 @@ class _Concrete:
         return tree_map(self._item, val) if isinstance(val, (tuple, dict)) else self._item(val)
 
     def share(self, val: torch.Tensor, source: torch.Tensor) -> None:
-        """They show one storage."""
+        """Makes them share one storage."""
         self._shared[storage_id(val)] = self._shared.get(storage_id(source), storage_id(source))
 
     def _item(self, item: Any) -> Any:
@@ -136,7 +136,7 @@ class _Concrete:
 def _told(
     gm: fx.GraphModule, value: Callable[[Any], Any], key: str, sizes: Sizes
 ) -> tuple[fx.GraphModule, dict[fx.Node, Any]]:
-    """A graph whose symbolic numbers are numbers. value: of metadata under this key."""
+    """A graph with values for symbolic numbers. value: metadata key."""
     graph, known = fx.Graph(), dict[fx.Node, Any]()
     for node in gm.graph.nodes:
         val = node.meta.get(key)
@@ -157,7 +157,7 @@ def _told(
 
 
 def _calculated(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
-    """A number that is no size, as Python comes to it: the last bits count."""
+    """A number that is no size, computed as in Python, to the last bit."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)  # type: ignore[arg-type, misc]
     if node.op != "call_function" or any(isinstance(a, fx.Node) for a in tree_leaves((args, kwargs))):
         raise UnsupportedModelError(
@@ -167,7 +167,7 @@ def _calculated(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
 
 
 def at_sizes(gm: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
-    """A graph of Dynamo for given sizes: what it would have made without symbols, but for the arguments."""
+    """A graph of Dynamo for given sizes: as made without symbols, except for the arguments."""
     return _told(gm, _Concrete(sizes).value, "example_value", sizes)[0]
 
 
@@ -179,7 +179,7 @@ class SymbolicTrace:
     described: Sequence[Any]
 
     def at(self, args: Sequence[Any]) -> JointTrace | None:
-        """The trace for a call; None where it does not hold for its sizes."""
+        """The trace for a call; None if it does not hold for its sizes."""
         sizes = Sizes.of(self.described, args)
         try:
             return None if sizes is None else self.at_sizes(sizes)
@@ -206,8 +206,8 @@ class SymbolicTrace:
 
 
 def _is_whole(node: fx.Node, sizes: Sizes) -> bool:
-    """Is it the gradient of a slice that leaves nothing out? Indexing makes no such slice where sizes are
-    numbers; with symbols it cannot tell.
+    """True for the gradient of a slice of everything. With numbers for sizes, indexing makes no such slice;
+    with symbols it cannot tell.
     """
     if node.op != "call_function" or node.target is not aten.slice_backward.default:
         return False
@@ -222,7 +222,7 @@ def _layout(val: torch.Tensor, sizes: Sizes) -> tuple[Any, ...]:
 
 
 def differ(one: fx.GraphModule, other: fx.GraphModule) -> str | None:
-    """Where two joint graphs are not the same; arguments that are numbers do not count."""
+    """A difference between two joint graphs; numeric arguments do not count."""
     mine, theirs = _described(one), _described(other)
     for a, b in zip(mine, theirs, strict=False):
         if a != b:
@@ -244,7 +244,7 @@ def _described(gm: fx.GraphModule) -> list[Any]:
             number[node] = next(numbers)
             continue
         given = fx.map_arg((node.args, node.kwargs), lambda n: f"%{number.get(n)}")  # type: ignore[arg-type, return-value]
-        if node.op == "output":  # of arguments that are numbers there are no gradients
+        if node.op == "output":  # numeric arguments have no gradients
             lines.append(("output", [given for given in map(str, tree_leaves(given[0])) if given != "None"]))
             continue
         results = [
@@ -260,7 +260,7 @@ def _described(gm: fx.GraphModule) -> list[Any]:
         ]
         first = tensors_of(node.all_input_nodes[0].meta.get("val")) if node.all_input_nodes else []
         if node.op == "call_function" and len(results) == 1 and len(first) == 1 and _same_view(val, first[0]):
-            # Without symbols a slice that leaves nothing out is an alias.
+            # Without symbols a slice of everything is an alias.
             number[node] = number[node.all_input_nodes[0]]
             continue
         number[node] = next(numbers)
@@ -269,7 +269,7 @@ def _described(gm: fx.GraphModule) -> list[Any]:
 
 
 def _same_view(a: Any, b: torch.Tensor) -> bool:
-    """Do they show the same elements of one storage alike?"""
+    """True if they show the same elements of one storage with equal strides."""
     return isinstance(a, torch.Tensor) and (
         storage_id(a),
         a.dtype,

@@ -1,11 +1,11 @@
-"""Strides of the gradients that the caller's loss hands to a backward.
+"""Strides of the gradients that the caller's loss passes to a backward.
 
-AOTAutograd traces a backward as if they had the strides of the outputs, and copies those that have not. Eager
-mode takes them as they are, and the kernels that read them, and sum over them, come to other last bits. What
-strides they have is known from the loss, or from the first backward, and traced from then on.
+AOTAutograd traces a backward with the strides of the outputs, and copies gradients that have others. Eager
+mode uses them unchanged, and kernels that read or sum them then differ in the last bits. The real strides are
+known from the loss, or from the first backward, and are traced from then on.
 
-Expanded gradients (of a sum) are traced like the outputs: a kernel that reads memory as the trace saw it
-could not be given any other gradient later.
+Expanded gradients (of a sum) are traced like the outputs: a kernel for the traced layout could not take any
+other gradient later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Strides = tuple[int, ...]
 
 
 def strides_to_trace(gradient: torch.Tensor) -> Strides | None:
-    """Of a gradient; None where they are not dense."""
+    """The strides of a gradient; None if they are not dense."""
     if gradient.layout is not torch.strided or not torch.ops.aten.is_non_overlapping_and_dense(gradient):
         return None
     return gradient.stride()
@@ -39,26 +39,26 @@ def laid_out_like(size: Sequence[int], strides: Strides) -> Strides:
 
 
 def same_strides(size: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
-    """As far as they say where an element stands."""
+    """True if strides are equal, as far as they affect the position of elements."""
     return all(n < 2 or x == y for n, x, y in zip(size, a, b, strict=True))
 
 
 def name_of_output(index: int) -> str:
-    """Under which the strides of its gradient are kept."""
+    """The name under which the strides of its gradient are stored."""
     return str(PlainAOTOutput(index).expr())
 
 
 def names_of_tangents(joint: fx.GraphModule) -> list[str]:
-    """Of the outputs whose gradients the backward takes, in the order in which it does."""
+    """Names of the outputs whose gradients the backward takes, in its order."""
     tangents = [node for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)]
     outputs = [(node.name, tangent_output(node)) for node in tangents]
     return [name if output is None else str(output.expr()) for name, output in outputs]
 
 
 def summed_otherwise(trace: JointTrace) -> list[int]:
-    """Outputs of a traced function that show one result of it, where three gradients or more are summed for
-    that. Eager mode adds those of views where the views were made, a trace adds them up before all others:
-    the last bits may be other ones.
+    """Outputs of a traced function that view one result with a sum of three or more gradients. Eager mode
+    adds gradients of views where the views were made, a trace adds them before all others: the last bits may
+    differ.
     """
     found: list[int] = []
     joint = trace.traced[0]
@@ -74,13 +74,13 @@ def summed_otherwise(trace: JointTrace) -> list[int]:
 
 
 def _added_to(gradient: fx.Node) -> int:
-    """How many others a gradient is added to."""
+    """Number of gradients that a gradient is added to."""
     sums = [user for user in gradient.users if user.target is torch.ops.aten.add.Tensor]
     return max((1 + _added_to(each) for each in sums), default=0)
 
 
 class TangentStrides:
-    """What gradients of the outputs of a graph are traced with: what was seen, by name of the output."""
+    """The strides with which gradients of a graph's outputs are traced: those seen, by name of the output."""
 
     def __init__(self, gm: fx.GraphModule, seen: Mapping[str, Strides]) -> None:
         self._gm, self._seen = gm, seen
@@ -93,7 +93,7 @@ class TangentStrides:
         return laid_out_like(tangent.shape, seen) if seen is not None and len(seen) == tangent.dim() else None
 
     def _of_base(self, index: int, base: torch.Tensor) -> Strides | None:
-        """Of what is returned is a view: autograd views its gradient alike."""
+        """For an output that is a view: autograd views its gradient alike."""
         seen = self._seen.get(name_of_output(index))
         item = outputs_of(self._gm)[index]
         view = item.meta.get("example_value") if isinstance(item, fx.Node) else None

@@ -1,4 +1,4 @@
-"""Undo what tracing costs in memory, before a step is captured.
+"""Removes memory overhead of tracing before a step is captured.
 
 Eager mode writes a slice of a tensor; in a graph without mutation this becomes copies of the slice and of the
 whole. It changes running statistics; in the graph new ones are made, which the backward of a norm would hold.
@@ -47,7 +47,7 @@ def tidy(gm: fx.GraphModule) -> None:
         for node in gm.graph.find_nodes(op="call_function", target=target):
             _write_to_a_copy(gm.graph, node)
     for node in reversed(list(gm.graph.nodes)):
-        # What these read may have become superfluous too; ops with effects stay.
+        # Their inputs may be superfluous as well; ops with side effects stay.
         if node.op == "call_function" and not node.users and node not in returned and _is_pure(node):
             gm.graph.erase_node(node)
 
@@ -89,8 +89,8 @@ def _scatter_the_source(node: fx.Node) -> None:
 
 
 def _write_to_a_copy(graph: fx.Graph, node: fx.Node) -> None:
-    """scatter(x, scatter(part of x, source)): the inner one makes a copy of the whole of x, of which only the
-    part is read. Here it writes to a copy of the part.
+    """scatter(x, scatter(part of x, source)): the inner one copies the whole of x, of which only the part is
+    read. Here it writes to a copy of the part.
     """
     part = node.args[0]
     if not isinstance(part, fx.Node) or not all(_is_scattered(node, user) for user in node.users):
@@ -113,7 +113,7 @@ def _is_scattered(node: fx.Node, user: fx.Node) -> bool:
 
 
 def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:
-    """copy(memory without content, source) is its source, where that has the same strides.
+    """copy(uninitialized memory, source) is its source, if that has the same strides.
 
     returned: the storages that the graph returns.
     """
@@ -123,14 +123,14 @@ def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:
     old, new = node.meta["val"], source.meta["val"]
     if not _like(old, new) or old.stride() != new.stride() or new.is_conj() or new.is_neg():
         return
-    # Nothing in the graph writes to the source if an op made it; what is returned must stay its own.
+    # Nothing in the graph writes to the source if an op made it; returned tensors must not share it.
     same_size = old.untyped_storage().nbytes() == new.untyped_storage().nbytes()
     if same_size and storage_id(old) not in returned and _is_fresh(source):
         node.replace_all_uses_with(source)
 
 
 def _is_fresh(node: fx.Node) -> bool:
-    """Is the node's result new memory, made by an op of PyTorch?"""
+    """True if the node's result is new memory, made by an op of PyTorch."""
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
         return False

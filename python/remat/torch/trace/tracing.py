@@ -1,4 +1,4 @@
-"""What Dynamo refuses by default although a plan can carry it out."""
+"""Allows what Dynamo refuses by default although a plan can run it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ _NO_LIMIT = 1 << 30
 
 
 def permissive_tracing(unlimited: bool, static: bool = False) -> AbstractContextManager[Any]:
-    """While it lasts, Dynamo traces recurrent layers, and messages that are logged once break no graph.
+    """Inside the block, Dynamo traces recurrent layers, and messages that are logged once break no graph.
 
-    Recurrent layers are refused because unrolling them makes large graphs; that is what a plan needs. Methods
-    such as `warning_once`, which libraries add to `logging.Logger`, are left out of what is compiled (they
-    have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever. Hooks
-    of modules that come later are noticed.
+    Recurrent layers are refused because unrolling makes large graphs, which a plan needs. Methods such as
+    `warning_once`, which libraries add to `logging.Logger`, are left out of compiled code (an uncompiled call
+    runs them); other logging breaks the graph and runs as usual. Module hooks added later are noticed.
 
-    static: sizes are numbers, though they vary.
-    unlimited: so are new shapes and new models, however many: the session counts them, and warns.
+    static: sizes are numbers, though they vary. unlimited: any number of new shapes and models: the session
+    counts them, and warns.
     """
     config: Any = _dynamo.config
     once = {method for name, method in vars(logging.Logger).items() if name.endswith("_once")}
