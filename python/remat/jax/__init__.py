@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 try:
-    import jax as _jax  # noqa: F401
+    import jax as _jax
 except ImportError as error:
     raise ImportError("remat.jax needs JAX: pip install jax") from error
+# XLA before that takes the option that keeps checkpoints on the CPU from an environment variable only.
+if _jax.__version_info__ < (0, 6, 2):
+    raise ImportError(f"remat.jax needs JAX 0.6.2 or newer, found {_jax.__version__}: pip install -U jax")
 
 from remat.jax.api import (
     COMPILER_OPTIONS as COMPILER_OPTIONS,
