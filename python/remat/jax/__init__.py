@@ -8,7 +8,6 @@ except ImportError as error:
     raise ImportError("remat.jax needs JAX: pip install jax") from error
 
 from remat.jax.api import (
-    COMPILER_OPTIONS as COMPILER_OPTIONS,
     BlockPolicy as BlockPolicy,
     Checkpointed as Checkpointed,
     Report as Report,
@@ -17,5 +16,10 @@ from remat.jax.api import (
     checkpoint as checkpoint,
     policy as policy,
     sweep as sweep,
+)
+from remat.jax.devices import (
+    COMPILER_OPTIONS as COMPILER_OPTIONS,
+    Target as Target,
+    compile_for as compile_for,
 )
 from remat.jax.regions import apply as apply
