@@ -53,6 +53,8 @@ class Habits:
     """Bodies of scans read and write copies of the slices of an iteration."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
+    sizes_by_peak: bool = False
+    """XLA's temporary size is of one memory of several; its peak has all."""
     views: frozenset[str] = frozenset()
     """Kinds of ops that take nothing here only, also where dots and convolutions read them."""
 
@@ -86,7 +88,7 @@ class Device:
 HABITS = {
     "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True),
     "cuda": Habits(transposed_kernels=True, copied_slices=True, split_dots=True, views=frozenset(["rev"])),
-    "tpu": Habits(),
+    "tpu": Habits(sizes_by_peak=True),
 }
 #: A few cores of a CPU.
 CPU = Device("cpu", "cpu", "cpu", {}, 50e9, 10e9, 0)
@@ -178,9 +180,8 @@ class Target:
             return jax.jit(fn).lower(*args).compile(compiler_options=options)
 
         def placed(x: Any) -> Any:
-            aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-            weak = bool(getattr(aval, "weak_type", False))
-            return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=self.sharding)
+            weak = bool(getattr(getattr(x, "aval", x), "weak_type", False))
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak, sharding=self.sharding)
 
         try:
             lowered = jax.jit(fn).lower(*jax.tree_util.tree_map(placed, args))
