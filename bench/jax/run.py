@@ -1,11 +1,13 @@
 """The tables of docs/jax.md: five models, within 70, 50 and 35 % of the plain step's memory, beside policies
 that people choose by hand, and within the memory of each of these.
 
-    python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1] [--device h100] [--shares]
+    python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1]
+    python bench/jax/run.py --out FILE --device h100 [--shares]
 
 Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least
 of the repeats, so that a busy machine counts less. With --device nothing runs: the step is compiled for that
-device, and flops are those that XLA counts before it compiles. --shares leaves the memory of hand policies out.
+device, and flops are those that XLA counts before it compiles. --shares leaves out the memory of hand
+policies.
 """
 
 from __future__ import annotations

@@ -170,8 +170,6 @@ def compiled_sizes(target: Target, step: Callable[..., Any], avals: Sequence[Any
     with jax.disable_jit(False):
         sizes = target.compile(step, *avals).memory_analysis()
     held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
-    if target.device.habits.sizes_by_peak:
-        return Sizes(int(sizes.peak_memory_in_bytes) - held, held)
     return Sizes(int(sizes.temp_size_in_bytes), held)
 
 

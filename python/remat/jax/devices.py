@@ -53,8 +53,6 @@ class Habits:
     """Bodies of scans read and write copies of the slices of an iteration."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
-    sizes_by_peak: bool = False
-    """XLA's temporary size is of one memory of several; its peak has all."""
     views: frozenset[str] = frozenset()
     """Kinds of ops that take nothing here only, also where dots and convolutions read them."""
 
@@ -88,7 +86,7 @@ class Device:
 HABITS = {
     "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True),
     "cuda": Habits(transposed_kernels=True, copied_slices=True, split_dots=True, views=frozenset(["rev"])),
-    "tpu": Habits(sizes_by_peak=True),
+    "tpu": Habits(),
 }
 #: A few cores of a CPU.
 CPU = Device("cpu", "cpu", "cpu", {}, 50e9, 10e9, 0)
