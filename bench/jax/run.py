@@ -1,10 +1,13 @@
-"""The table of docs/jax.md: five models on the CPU, within 70, 50 and 35 % of the plain step's memory, beside
-policies that people choose by hand, and within the memory of each of these.
+"""The tables of docs/jax.md: five models, within 70, 50 and 35 % of the plain step's memory, beside policies
+that people choose by hand, and within the memory of each of these.
 
     python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1]
+    python bench/jax/run.py --out FILE --device h100 [--shares]
 
 Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least
-of the repeats, so that a busy machine counts less.
+of the repeats, so that a busy machine counts less. With --device nothing runs: the step is compiled for that
+device, and flops are those that XLA counts before it compiles. --shares leaves out the memory of hand
+policies.
 """
 
 from __future__ import annotations
@@ -40,20 +43,42 @@ class Step:
     seconds: float
 
 
-def measured(fn: Callable[..., Any], args: Sequence[Any], repeats: int) -> Step:
+@dataclass(frozen=True)
+class Setting:
+    """What is compiled for (None: the CPU, where steps run too), repeats of a run, seconds of a search."""
+
+    device: remat.jax.Target | None
+    repeats: int
+    limit: float
+    shares: bool
+
+
+def measured(fn: Callable[..., Any], args: Sequence[Any], setting: Setting) -> Step:
+    step = jax.value_and_grad(fn)
     start = time.process_time()
-    lowered = jax.jit(jax.value_and_grad(fn)).lower(*args)
-    compiled = lowered.compile(compiler_options=remat.jax.COMPILER_OPTIONS)
+    if setting.device is None:
+        compiled = jax.jit(step).lower(*args).compile(compiler_options=remat.jax.COMPILER_OPTIONS)
+    else:
+        compiled = setting.device.compile(step, *args)
     compiling = time.process_time() - start
     sizes = compiled.memory_analysis()
     held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
-    seconds = []
-    for _ in range(repeats):
-        start = time.process_time()
-        jax.block_until_ready(compiled(*args))
-        seconds.append(time.process_time() - start)
-    temporary, flops = int(sizes.temp_size_in_bytes), float((compiled.cost_analysis() or {}).get("flops", 0))
+    seconds = [0.0]
+    if setting.device is None:
+        seconds = []
+        for _ in range(setting.repeats):
+            start = time.process_time()
+            jax.block_until_ready(compiled(*args))
+            seconds.append(time.process_time() - start)
+        flops = float((compiled.cost_analysis() or {}).get("flops", 0))
+    else:
+        flops = flops_before_compiling(step, args)
+    temporary = int(sizes.temp_size_in_bytes)
     return Step(temporary, int(temporary + held), flops, compiling, min(seconds))
+
+
+def flops_before_compiling(step: Callable[..., Any], args: Sequence[Any]) -> float:
+    return float((jax.jit(step).lower(*args).cost_analysis() or {}).get("flops", 0))
 
 
 class Table:
@@ -72,26 +97,26 @@ class Table:
             file.write(line + "\n")
 
 
-def compared(table: Table, model: str, repeats: int, limit: float) -> None:
+def compared(table: Table, model: str, setting: Setting) -> None:
     loss, args = MODELS[model]()
-    plain = measured(loss, args, repeats)
+    plain = measured(loss, args, setting)
     table.row(model, "plain", *cells(plain, plain), "")
     budgets = [(f"{share} %", int(plain.total * share / 100)) for share in (70, 50, 35)]
     for name, policy in HAND.items():
-        hand = measured(MODELS[model](lambda f, p=policy: jax.checkpoint(f, policy=p))[0], args, repeats)
+        hand = measured(MODELS[model](lambda f, p=policy: jax.checkpoint(f, policy=p))[0], args, setting)
         table.row(model, f"`{name}` by hand", *cells(hand, plain), "")
-        budgets.append((f"memory of `{name}`", hand.total))
+        if not setting.shares:
+            budgets.append((f"memory of `{name}`", hand.total))
     for name, budget in budgets:
-        planned(table, model, (name, budget), plain, (loss, args), repeats, limit)
+        planned(table, model, (name, budget), plain, (loss, args), setting)
 
 
 def planned(
-    table: Table, model: str, asked: tuple[str, int], plain: Step, step: tuple[Loss, Any], repeats: int,
-    limit: float,
+    table: Table, model: str, asked: tuple[str, int], plain: Step, step: tuple[Loss, Any], setting: Setting
 ) -> None:  # fmt: skip
     loss, args = step
     name, budget = asked
-    fn = remat.jax.checkpoint(loss, budget, time_limit=limit)
+    fn = remat.jax.checkpoint(loss, budget, device=setting.device, time_limit=setting.limit)
     start = time.process_time()
     try:
         report = fn.plan(*args)
@@ -101,7 +126,11 @@ def planned(
         table.row(model, name, f"{budget / MB:.1f}", least, "", "", "", "", "", f"{spent:.1f}")
         return
     spent = (time.process_time() - start) / plain.compiling
-    got = measured(fn, args, repeats)
+    if setting.device is None:
+        got = measured(fn, args, setting)
+    else:  # the report's sizes are of the same compile
+        flops = flops_before_compiling(jax.value_and_grad(fn), args)
+        got = Step(report.temporary, report.compiled, flops, 0.0, 0.0)
     assert got.total == report.compiled <= budget
     predicted = report.predicted - (got.total - got.temporary)
     off = f"{100 * (predicted / got.temporary - 1):+.1f}"
@@ -111,7 +140,8 @@ def planned(
 
 def cells(step: Step, plain: Step) -> list[str]:
     sizes = ["", "", f"{step.temporary / MB:.1f}", "", f"{step.total / MB:.1f}"]
-    return [*sizes, f"{step.flops / 1e9:.2f}", f"{step.seconds / plain.seconds:.2f}"]
+    ran = f"{step.seconds / plain.seconds:.2f}" if plain.seconds else ""
+    return [*sizes, f"{step.flops / 1e9:.2f}", ran]
 
 
 def main() -> None:
@@ -120,10 +150,14 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--time-limit", type=float, default=1.0)
+    parser.add_argument("--device", help="compile for it, there or not: h100, ...")
+    parser.add_argument("--shares", action="store_true", help="budgets of 70, 50 and 35 % only")
     given = parser.parse_args()
+    device = remat.jax.compile_for(given.device) if given.device else None
+    setting = Setting(device, given.repeats, given.time_limit, given.shares)
     table = Table(given.out)
     for model in given.models.split(","):
-        compared(table, model, given.repeats, given.time_limit)
+        compared(table, model, setting)
 
 
 if __name__ == "__main__":

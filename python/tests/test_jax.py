@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+FOLDER = Path(__file__).with_name("jax_steps")
 
-def test_the_jax_front_end() -> None:
+
+def run(what: Path) -> None:
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
-    folder = Path(__file__).with_name("jax_steps")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(what)]
+    # JAX takes a plugin for GPUs without one only where GPUs are not asked for.
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_jax_front_end() -> None:
+    run(FOLDER)
+
+
+def test_the_jax_front_end_compiles_for_gpus() -> None:
+    if importlib.util.find_spec("jax_plugins") is None:
+        pytest.skip("the wheels that JAX compiles for GPUs with are not installed (docs/jax.md)")
+    run(FOLDER / "for_gpus.py")

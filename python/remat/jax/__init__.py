@@ -11,7 +11,6 @@ if _jax.__version_info__ < (0, 6, 2):
     raise ImportError(f"remat.jax needs JAX 0.6.2 or newer, found {_jax.__version__}: pip install -U jax")
 
 from remat.jax.api import (
-    COMPILER_OPTIONS as COMPILER_OPTIONS,
     BlockPolicy as BlockPolicy,
     Checkpointed as Checkpointed,
     Report as Report,
@@ -20,5 +19,10 @@ from remat.jax.api import (
     checkpoint as checkpoint,
     policy as policy,
     sweep as sweep,
+)
+from remat.jax.devices import (
+    COMPILER_OPTIONS as COMPILER_OPTIONS,
+    Target as Target,
+    compile_for as compile_for,
 )
 from remat.jax.regions import apply as apply

@@ -16,12 +16,11 @@ from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, 
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
+from remat.jax.devices import Target, figures_of, target_of
 from remat.jax.plans import Program, is_float
 from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions, with_scans
 from remat.planning import refuse_share
 
-#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 #: Compiles of a planned step at most.
 COMPILES = 3
 #: More bytes than any step takes.
@@ -40,6 +39,8 @@ class Report:
     """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
     compiled: int
     """Of the step that runs."""
+    device: str
+    """That was compiled for: "cpu", "h100", ..."""
     temporary: int
     """XLA's temporary size, of `compiled`."""
     executor: str
@@ -65,6 +66,7 @@ class Report:
         lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
         gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
         lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
+        lines.append(f"{'device':<10}{self.device:>12}")
         lines.append(
             f"{'executor':<10}{self.executor:>12}  {self.regions} regions, compiled {self.compiles} times"
         )
@@ -152,11 +154,6 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "dtype") and hasattr(x, "shape")
 
 
-def options() -> dict[str, Any]:
-    """What XLA needs so that checkpoints count, on the platform that runs."""
-    return COMPILER_OPTIONS if jax.default_backend() == "cpu" else {}
-
-
 class Sizes(NamedTuple):
     """What XLA says of a program, in bytes."""
 
@@ -169,9 +166,9 @@ class Sizes(NamedTuple):
         return self.temporary + self.held
 
 
-def compiled_sizes(step: Callable[..., Any], avals: Sequence[Any]) -> Sizes:
+def compiled_sizes(target: Target, step: Callable[..., Any], avals: Sequence[Any]) -> Sizes:
     with jax.disable_jit(False):
-        sizes = jax.jit(step).lower(*avals).compile(compiler_options=options()).memory_analysis()
+        sizes = target.compile(step, *avals).memory_analysis()
     held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
     return Sizes(int(sizes.temp_size_in_bytes), held)
 
@@ -185,7 +182,9 @@ class Planned:
     report: Report | None
     """Of the last call. None before the first."""
 
-    def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any], device: str | Target | None
+    ) -> None:
         if not callable(fn):
             raise UsageError(f"the loss is of type {type(fn).__name__}: it has to be a function")
         if budget is None:
@@ -193,6 +192,7 @@ class Planned:
         refuse_share(budget)
         remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
         self.fn, self.budget, self.limits = fn, budget, limits
+        self.device = None if device is None else target_of(device)
         self.report = None
         self._entry: Entry | None = None
         self._entries: dict[Any, Entry] = {}
@@ -274,19 +274,21 @@ def empty_policy(primal: Primal) -> dict[str, Any]:
 
 def aim(
     program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
-    avals: Sequence[Any],
+    avals: Sequence[Any], device: Target,
 ) -> tuple[dict[str, Any], Report]:  # fmt: skip
     """A policy that XLA compiles within the budget.
 
     Args:
         step: from a function of arrays to the step with its gradients.
-        avals: what the step is compiled for.
+        avals: of its arguments.
     """
     primal = program.plain
-    plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
+    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
-        report = Report(size, plain.all, plain.all, plain.all, plain.temporary, "none", 0.0, 0.0, 0, 0, None)
+        report = Report(
+            size, plain.all, plain.all, plain.all, device.name, plain.temporary, "none", 0.0, 0.0, 0, 0, None,
+        )  # fmt: skip
         return empty_policy(primal), report
     if size < plain.held:
         raise InfeasibleError(
@@ -305,14 +307,14 @@ def aim(
         tried.append(candidate.policy)
         runnable = with_scans(primal, candidate.policy["scans"])
         got = compiled_sizes(
-            step(lambda *leaves, r=runnable, p=candidate.policy: run_regions(r, p, leaves)), avals
+            device, step(lambda *leaves, r=runnable, p=candidate.policy: run_regions(r, p, leaves)), avals
         )
         least = min(least, got.all)
         if got.all <= size:
             result = candidate.result
             gap = None if candidate.policy["scans"] else result.gap
             report = Report(
-                size, plain.all, candidate.peak + off, got.all, got.temporary, "names",
+                size, plain.all, candidate.peak + off, got.all, device.name, got.temporary, "names",
                 candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
             )  # fmt: skip
             return candidate.policy, report
@@ -337,8 +339,9 @@ class Checkpointed(Planned):
         argnums: tuple[int, ...],
         has_aux: bool,
         limits: dict[str, Any],
+        device: str | Target | None,
     ) -> None:
-        super().__init__(fn, budget, limits)
+        super().__init__(fn, budget, limits, device)
         self.argnums, self.has_aux = argnums, has_aux
 
     def make(self, call: Call) -> Entry:
@@ -349,8 +352,9 @@ class Checkpointed(Planned):
             raise UsageError("the function must return a scalar loss, or (loss, aux) with has_aux=True")
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
-        program = Program(primal, call.avals, diff, [0], self.limits)
-        policy, report = aim(program, self.budget, lambda run: gradient_step(run, diff), call.avals)
+        target = self.device or target_of(None)
+        program = Program(primal, call.avals, diff, [0], self.limits, target.device)
+        policy, report = aim(program, self.budget, lambda run: gradient_step(run, diff), call.avals, target)
         return Entry(primal, with_scans(primal, policy["scans"]), policy, tree, report)
 
 
@@ -377,9 +381,10 @@ class BlockPolicy(Planned):
     """What `policy` returns."""
 
     def __init__(
-        self, fn: Callable[..., Any], budget: int | str, iterations: int, limits: dict[str, Any]
-    ) -> None:
-        super().__init__(fn, budget, limits)
+        self, fn: Callable[..., Any], budget: int | str, iterations: int, limits: dict[str, Any],
+        device: str | Target | None,
+    ) -> None:  # fmt: skip
+        super().__init__(fn, budget, limits, device)
         if iterations < 1:
             raise UsageError(f"iterations must be 1 or more, not {iterations}")
         self.iterations = iterations
@@ -399,7 +404,8 @@ class BlockPolicy(Planned):
         losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
         if not diff or not losses:
             raise UsageError("a block must have floats among its arguments and results")
-        program = Program(primal, avals, diff, losses, self.limits)
+        target = self.device or target_of(None)
+        program = Program(primal, avals, diff, losses, self.limits, target.device)
         cotangents = [
             jax.ShapeDtypeStruct(primal.outputs[i].aval.shape, primal.outputs[i].aval.dtype) for i in losses
         ]
@@ -420,7 +426,7 @@ class BlockPolicy(Planned):
 
             return both
 
-        return aim(program, self.budget, step, [*avals, *cotangents])
+        return aim(program, self.budget, step, [*avals, *cotangents], target)
 
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
@@ -468,6 +474,7 @@ def checkpoint(
     *,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    device: str | Target | None = None,
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> Checkpointed:
@@ -484,6 +491,8 @@ def checkpoint(
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
         argnums: the arguments that gradients are taken of, which the plan is for.
+        device: what is planned and compiled for: "h100" or another that `compile_for` takes, which need not
+            be there, or what it returns. None: the device that JAX runs on.
         time_limit: seconds of each search of the core, of which there is one per compile, for functions with
             scans up to six.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
@@ -494,9 +503,10 @@ def checkpoint(
         BudgetError: no positive amount of bytes.
         NoPlanError: no plan was found that XLA compiles within the budget; `smallest_known` is the least that
             was reached, `floor` what is proved. InfeasibleError: proved that there is none.
-        UsageError: callbacks, no scalar loss, or arguments that cannot be planned for.
+        UsageError: callbacks, no scalar loss, or arguments that cannot be planned for; no such device, or
+            wheels that it is compiled for with are missing.
     """
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits_of(time_limit, work_limit))
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits_of(time_limit, work_limit), device)
 
 
 def policy(
@@ -504,6 +514,7 @@ def policy(
     budget: int | str,
     *,
     iterations: int = 1,
+    device: str | Target | None = None,
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> BlockPolicy:
@@ -518,37 +529,46 @@ def policy(
 
     The others, and errors, are those of `checkpoint`.
     """
-    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit))
+    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), device)
 
 
-def joint_of(loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int]) -> Joint:
+def joint_of(
+    loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int],
+    device: str | Target | None,
+) -> Joint:  # fmt: skip
     call = Call.of(args)
     primal, _ = traced(loss_fn, call)
     diff = differentiated(call, numbers(argnums), len(call.tree.children()))
-    return Joint(primal, call.avals, diff)
+    return Joint(primal, call.avals, diff, device=figures_of(device))
 
 
-def capture(loss_fn: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = 0) -> Graph:
+def capture(
+    loss_fn: Callable[..., Any],
+    *args: Any,
+    argnums: int | Sequence[int] = 0,
+    device: str | Target | None = None,
+) -> Graph:
     """The step of `loss_fn` with its gradients as a graph for `remat.plan`, reports and the command line.
 
     Args:
         loss_fn: returns a scalar loss, or a tuple that begins with one.
         args: arrays or `jax.ShapeDtypeStruct`; nothing runs.
-        argnums: as for `checkpoint`.
+        argnums, device: as for `checkpoint`; no wheels are needed.
 
     Values are what XLA stores: results of elementwise ops belong to the ops that read them. Durations are
-    nanoseconds, by a roofline of a few CPU cores.
+    nanoseconds, by a roofline of the device.
 
     Raises:
         UsageError: as `checkpoint`.
     """
-    return joint_of(loss_fn, args, argnums).graph
+    return joint_of(loss_fn, args, argnums, device).graph
 
 
 def sweep(
     loss_fn: Callable[..., Any],
     *args: Any,
     argnums: int | Sequence[int] = 0,
+    device: str | Target | None = None,
     points: int = 20,
     time_limit: float = 10.0,
     work_limit: int | None = None,
@@ -557,4 +577,5 @@ def sweep(
 
     Nothing is compiled, so sizes are predicted, and plans are free of what checkpoints can carry out.
     """
-    return remat.sweep(capture(loss_fn, *args, argnums=argnums), points, **limits_of(time_limit, work_limit))
+    graph = capture(loss_fn, *args, argnums=argnums, device=device)
+    return remat.sweep(graph, points, **limits_of(time_limit, work_limit))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +11,20 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from remat import Graph
+from remat import Graph, Plan
 from remat.errors import UsageError
 from remat.jax.costs import (
-    BANDWIDTH,
     CALLBACKS,
-    FLOPS,
     LIBRARY,
     VIEWS,
     all_eqns,
     bytes_of,
-    flops_of,
     inner_jaxprs,
     is_fused,
+    seconds_of,
     workspace_of,
 )
+from remat.jax.devices import CPU, Device
 from remat.jax.regions import PREFIX, Op, Primal, flatten
 
 #: Folders whose lines are not the user's.
@@ -92,7 +92,9 @@ class Joint:
         diff: Sequence[int],
         losses: Sequence[int] = (0,),
         between: int = 0,
+        device: Device = CPU,
     ) -> None:
+        self.device = device
         fwd, bwd = halves(primal, avals, diff, losses)
         ops, _, outs = flatten(fwd.jaxpr, fwd.consts)
         back, _, self.grads = flatten(bwd.jaxpr, bwd.consts)
@@ -100,11 +102,22 @@ class Joint:
         self.results = results
         self.same: dict[Any, Any] = dict(zip(bwd.jaxpr.invars[len(losses) :], residuals, strict=True))
         self.names: dict[Any, int] = {}
+        #: Numbers of other results that are the same value, by its number.
+        self.twins: dict[int, list[int]] = {}
+        first: dict[Any, Op] = {}
         for op in ops:
             if op.kind == "name" and op.params["name"].startswith(PREFIX):
                 self.same[op.outs[0]] = op.ins[0]
                 if not isinstance(op.ins[0], Literal):
-                    self.names[self.at(op.ins[0])] = int(op.params["name"][len(PREFIX) :])
+                    number = int(op.params["name"][len(PREFIX) :])
+                    own = self.names.setdefault(self.at(op.ins[0]), number)
+                    if own != number:
+                        self.twins.setdefault(own, []).append(number)
+                continue
+            # XLA makes equal results once.
+            key = self.key(op)
+            if key is not None and first.setdefault(key, op) is not op:
+                self.same.update(zip(op.outs, first[key].outs, strict=True))
         self.inputs = [*fwd.jaxpr.invars, *bwd.jaxpr.invars[: len(losses)]]
         self.order(ops, back)
         self.build(between)
@@ -114,6 +127,16 @@ class Joint:
             v = self.same[v]
         return v
 
+    def key(self, op: Op) -> Any:
+        """Equal for ops that make equal results. None: not known."""
+        ins = [(str(v.val), v.aval.dtype) if isinstance(v, Literal) else self.at(v) for v in op.ins]
+        key = (op.kind, tuple(ins), tuple(sorted(op.params.items(), key=lambda item: item[0])))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
     def read(self, ins: Sequence[Any]) -> list[Any]:
         return [v for v in map(self.at, ins) if not isinstance(v, Literal)]
 
@@ -122,7 +145,7 @@ class Joint:
         needed = set(self.read(self.results))
         forward, moved = [], []
         for op in reversed(ops):
-            if op.kind == "name" and op.outs[0] in self.same:
+            if op.outs and op.outs[0] in self.same:
                 continue
             if any(v in needed for v in op.outs):
                 needed.update(self.read(op.ins))
@@ -163,9 +186,12 @@ class Joint:
         """Values that dots and convolutions read, through views too."""
         found: set[Any] = set()
         for op in reversed([*self.forward, *self.backward]):
-            if op.kind in LIBRARY or (op.kind in VIEWS and op.outs[0] in found):
+            if op.kind in LIBRARY or (self.is_view(op) and op.outs[0] in found):
                 found.update(self.read(op.ins))
         return found
+
+    def is_view(self, op: Op) -> bool:
+        return op.kind in VIEWS or op.kind in self.device.habits.views
 
     def build(self, between: int) -> None:
         operands = self.operands()
@@ -188,14 +214,21 @@ class Joint:
                 "inputs": reads, "outputs": outs, **more,
             })  # fmt: skip
 
+        habits = self.device.habits
         indices: dict[Op, int] = {}
         for op in self.backward:
-            if op.kind == "select_and_scatter_add":
+            if op.kind == "select_and_scatter_add" and habits.pooled_by_indices:
                 # XLA makes the indices of all elements when the program begins, and scatters by them.
                 shape = op.ins[1].aval.shape
                 indices[op] = len(values)
                 values.append({"bytes": 4 * len(shape) * math.prod(shape)})
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
+        kernels: dict[Op, int] = {}
+        for op in self.forward:
+            if op.kind == "conv_general_dilated" and habits.transposed_kernels:
+                kernels[op] = len(values)
+                values.append({"bytes": bytes_of(op.ins[1])})
+                add("kernel", [], [kernels[op]], 0.0, phase="forward", recompute="never")
         for phase, ops in (("forward", self.forward), ("backward", self.backward)):
             if phase == "backward" and between:
                 values.append({"bytes": 0})
@@ -204,15 +237,15 @@ class Joint:
                 reads: set[Any] = set()
                 for v in self.read(op.ins):
                     reads |= leaves.get(v, {v} if v in index else set())
-                flops = flops_of(op.kind, op.params, op.ins, op.outs)
-                flops += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
+                seconds = seconds_of(self.device, op.kind, op.params, op.ins, op.outs)
+                seconds += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
                 dear = len(reads) > 4 or (
                     readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0])
                 )
-                dear = dear or (op.outs[0] in operands and op.kind not in VIEWS)
-                if is_fused(op.kind, op.params) and op.outs[0] not in kept and not dear:
-                    leaves[op.outs[0]], work[op.outs[0]] = reads, flops
+                dear = dear or (op.outs[0] in operands and not self.is_view(op))
+                if is_fused(op.kind, op.params, habits) and op.outs[0] not in kept and not dear:
+                    leaves[op.outs[0]], work[op.outs[0]] = reads, seconds
                     continue
                 for v in op.outs:
                     index[v] = len(values)
@@ -222,13 +255,17 @@ class Joint:
                 more = [indices[op]] if op in indices else []
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
-                    max(flops / FLOPS, moved / BANDWIDTH), phase=phase,
-                    workspace=workspace_of(op.kind, op.params, op.ins, op.outs),
+                    max(seconds, moved / self.device.bandwidth), phase=phase,
+                    workspace=workspace_of(self.device, op.kind, op.params, op.ins, op.outs),
                 )  # fmt: skip
+                if op in kernels:
+                    values.append({"bytes": 0})
+                    add("kernel", [kernels[op]], [len(values) - 1], 0.0, phase=phase, recompute="never")
         # What a scan makes for the caller is in the loop's buffers first, and copied.
         own = set(self.read([*self.results, *self.grads]))
         scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
-        self.copied = sum(bytes_of(v) for op in scans for v in op.outs if v in own)
+        self.copies = {index[v] for op in scans for v in op.outs if v in own and habits.copied_results}
+        self.copied = sum(values[i]["bytes"] for i in self.copies)
         # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         outputs = sorted({index[v] for v in kept if v in index})
@@ -236,7 +273,8 @@ class Joint:
 
     def numbers(self, saved: Sequence[int]) -> set[int]:
         """Numbers, in the plain function, of the graph's values that can carry a name."""
-        return {self.names[v] for v in map(self.value_of.get, saved) if v in self.names}
+        found = {self.names[v] for v in map(self.value_of.get, saved) if v in self.names}
+        return found.union(*(self.twins.get(number, ()) for number in found))
 
     def once(self, primal: Primal, saved: Sequence[int]) -> set[int]:
         """Ops of the plain function that save results without a name: those of scans for their backward."""
@@ -251,3 +289,52 @@ class Joint:
     def size(self, peak: int) -> int:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
         return max(peak + self.copied, self.ends)
+
+    def size_of(self, plan: Plan) -> int:
+        """The same for a plan, with what fits into the buffers of results as XLA puts it there.
+
+        A result has a buffer all along. Before it is made the buffer holds temporaries of its size or less,
+        the largest ones first.
+        """
+        ops, values, end = self.graph.ops, self.graph.values, len(plan.steps)
+        born: dict[int, int] = {}
+        lives: dict[tuple[int, int], int] = {}
+        workspaces = []
+        for i, number in enumerate(plan.steps):
+            op = ops[number]
+            workspaces.append((op.workspace, i, i))
+            for v in op.inputs:
+                if v in born:
+                    lives[v, born[v]] = i
+            for v in op.outputs:
+                born[v] = i
+                lives[v, i] = i
+        results = [v for v in self.graph.outputs if v in born]
+        rooms = [(values[v].bytes, end if v in self.copies else born[v]) for v in results]
+        for v in results:
+            lives[v, born[v]] = end
+        plain = set(results) - self.copies
+        held = [(values[v].bytes, i, last) for (v, i), last in lives.items() if v not in plain]
+        left = packed([h for h in held + workspaces if h[0]], rooms)
+        alive = [0] * (end + 2)
+        for size, first, last in left:
+            alive[first] += size
+            alive[last + 1] -= size
+        return self.ends + max(itertools.accumulate(alive))
+
+
+def packed(
+    held: Sequence[tuple[int, int, int]], rooms: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, int]]:
+    """Of buffers (bytes, first and last step), those that find no room in others (bytes, step from which it
+    is taken)."""
+    free = [(size, until, [False] * until) for size, until in sorted(rooms, key=lambda r: (r[0], -r[1]))]
+    left = []
+    for size, first, last in sorted(held, key=lambda h: (-h[0], h[1])):
+        for room, until, busy in free:
+            if room >= size and last < until and not any(busy[first : last + 1]):
+                busy[first : last + 1] = [True] * (last + 1 - first)
+                break
+        else:
+            left.append((size, first, last))
+    return left

@@ -11,8 +11,11 @@ import remat
 from remat import PlanResult
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
+from remat.jax.devices import CPU, Device
 from remat.jax.regions import Policy, Primal, primal_of_jaxpr, shape_of, with_scans
 
+#: Searches of the core for one budget.
+ATTEMPTS = 4
 #: What bodies of scans may save, of what they save when they save everything.
 LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.0)
 Limits = Mapping[str, Any]
@@ -40,8 +43,10 @@ class Program:
         diff: Sequence[int],
         losses: Sequence[int],
         limits: Limits,
+        device: Device = CPU,
     ) -> None:
         self.plain, self.avals, self.diff, self.losses, self.limits = primal, avals, diff, losses, limits
+        self.device = device
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -49,7 +54,9 @@ class Program:
         scans = {
             str(i): body
             for i, op in enumerate(self.plain.ops)
-            if op.kind == "scan" and op.params["length"] > 1 and (body := body_of(op.params["jaxpr"]))
+            if op.kind == "scan"
+            and op.params["length"] > 1
+            and (body := body_of(op.params["jaxpr"], self.device))
         }
         for level in LEVELS if scans else [None]:
             policies: dict[str, Policy] = {}
@@ -61,7 +68,7 @@ class Program:
             if found and (not policies or policies in [p for _, _, p in found]):
                 continue
             primal = with_scans(self.plain, policies)
-            joint = Joint(primal, self.avals, self.diff, self.losses)
+            joint = Joint(primal, self.avals, self.diff, self.losses, device=self.device)
             found.append((primal, joint, policies))
         return found
 
@@ -80,21 +87,38 @@ class Program:
         """The fastest candidate whose predicted bytes are within the budget; bytes that the core proves none
         is below."""
         best: Candidate | None = None
-        bounds = []
+        bounds: list[int] = []
         for primal, joint, policies in self.levels:
-            if budget <= joint.copied:
+            found = self.within(joint, budget, bounds)
+            if found is None:
                 continue
-            result = remat.plan(joint.graph, budget - joint.copied, executor="partitioner", **self.limits)
-            bounds.append(joint.size(result.peak_lower_bound))
-            if result.plan is None or result.saved is None or result.peak is None:
+            result, peak = found
+            if result.plan is None or result.saved is None:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
                 once = self.levels[0][1].graph.base_duration
-                peak = joint.size(result.peak)
                 best = Candidate(result, peak, duration, duration / once - 1, policy)
         return best, min(bounds, default=budget)
+
+    def within(self, joint: Joint, budget: int, bounds: list[int]) -> tuple[PlanResult, int] | None:
+        """A plan whose bytes are within the budget, and these. The core counts what is alive; what XLA takes
+        for it may be more, so it is asked for that much less."""
+        asked = budget - joint.copied
+        for attempt in range(ATTEMPTS):
+            if asked <= 0:
+                break
+            result = remat.plan(joint.graph, asked, executor="partitioner", **self.limits)
+            if attempt == 0:
+                bounds.append(joint.size(result.peak_lower_bound))
+            if result.plan is None or result.peak is None or result.saved is None:
+                break
+            size = joint.size_of(result.plan)
+            if size <= budget:
+                return result, size
+            asked = min(asked, result.peak) - (size - budget)
+        return None
 
 
 @dataclass(frozen=True)
@@ -119,7 +143,7 @@ class Body:
         return policy_of(self.primal, self.joint, result.saved)
 
 
-def body_of(jaxpr: Any) -> Body | None:
+def body_of(jaxpr: Any, device: Device) -> Body | None:
     """None: nothing in it can be differentiated."""
     primal = primal_of_jaxpr(jaxpr)
     avals = [shape_of(v) for v in jaxpr.jaxpr.invars]
@@ -127,8 +151,8 @@ def body_of(jaxpr: Any) -> Body | None:
     losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
     if not diff or not losses:
         return None
-    between = 4 * Joint(primal, avals, diff, losses).graph.keep_all_peak
-    joint = Joint(primal, avals, diff, losses, between)
+    between = 4 * Joint(primal, avals, diff, losses, device=device).graph.keep_all_peak
+    joint = Joint(primal, avals, diff, losses, between, device)
     return Body(primal, joint, between + int(joint.graph.resident))
 
 

@@ -1,0 +1,54 @@
+"""Compiles for GPUs that are not there. test_jax.py runs it where the wheels of docs/jax.md are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+import remat
+import remat.jax as rj
+from remat.jax.devices import DEVICES
+
+GPUS = [device for device in DEVICES.values() if device.platform == "cuda"]
+
+
+def loss(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return (x**2).mean()
+
+
+def shapes(layers: int = 8, batch: int = 4096) -> Any:
+    weights = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * layers
+    return weights, jax.ShapeDtypeStruct((batch, 256), jnp.float32)
+
+
+@pytest.mark.parametrize("device", GPUS, ids=lambda d: d.name)
+def test_every_device_compiles(device: Any) -> None:
+    target = rj.compile_for(device.name)
+    assert target.sharding.mesh.devices.item().device_kind == device.kind
+    assert target.compile(loss, *shapes(1, 64)).memory_analysis().argument_size_in_bytes >= 4 * 256 * 256
+
+
+def test_the_budget_is_kept_by_what_xla_says_for_the_device() -> None:
+    planned = rj.checkpoint(loss, "75%", device="h100", work_limit=1000)
+    report = planned.plan(*shapes())
+    assert (report.device, report.executor) == ("h100", "names")
+    assert report.compiled <= report.budget < report.plain
+    sizes = rj.compile_for("h100").compile(jax.value_and_grad(planned), *shapes()).memory_analysis()
+    got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    assert got == report.compiled
+
+
+def test_a_block_and_a_budget_that_nothing_keeps() -> None:
+    def body(x: Any, w: Any) -> Any:
+        return jnp.tanh(jnp.sin(x @ w) @ w), None
+
+    block = rj.policy(body, "80%", iterations=4, device="l4", work_limit=300)
+    carry, w = jax.ShapeDtypeStruct((4096, 64), jnp.float32), jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    report = block.plan(carry, w)
+    assert report.compiled <= report.budget
+    with pytest.raises(remat.NoPlanError, match="least was"):
+        rj.checkpoint(loss, "20%", device="h100", work_limit=300).plan(*shapes())
