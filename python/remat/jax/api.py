@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +17,17 @@ from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, 
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
-from remat.jax.plans import Program, is_float
-from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions, with_scans
+from remat.jax.plans import FullProgram, Program, is_float
+from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
 #: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 #: Compiles of a planned step at most.
 COMPILES = 3
+#: From arrays to arrays, all in lists.
+Run = Callable[[Sequence[Any]], list[Any]]
+EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
 #: More bytes than any step takes.
 MOST = 1 << 60
 
@@ -91,14 +95,13 @@ class Entry:
     """A plan for one set of shapes."""
 
     primal: Primal
-    runnable: Primal
     policy: dict[str, Any]
+    leaves: Run
     out_tree: Any
     report: Report
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        outs = run_regions(self.runnable, self.policy, leaves)
-        return jax.tree_util.tree_unflatten(self.out_tree, outs)
+        return jax.tree_util.tree_unflatten(self.out_tree, self.leaves(leaves))
 
 
 @dataclass(frozen=True)
@@ -185,14 +188,18 @@ class Planned:
     report: Report | None
     """Of the last call. None before the first."""
 
-    def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any], executor: str
+    ) -> None:
         if not callable(fn):
             raise UsageError(f"the loss is of type {type(fn).__name__}: it has to be a function")
         if budget is None:
             raise BudgetError('a budget is needed, for example "6GiB" or "60%"')
         refuse_share(budget)
         remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
-        self.fn, self.budget, self.limits = fn, budget, limits
+        if executor not in EXECUTORS:
+            raise UsageError(f"there is no executor {executor!r}: {', '.join(map(repr, EXECUTORS))}")
+        self.fn, self.budget, self.limits, self.executors = fn, budget, limits, EXECUTORS[executor]
         self.report = None
         self._entry: Entry | None = None
         self._entries: dict[Any, Entry] = {}
@@ -217,6 +224,8 @@ class Planned:
     def save(self, path: str | Path) -> None:
         """Writes the policy of the last call as a file for `remat.jax.apply`, which needs no Remat
         (docs/jax.md). Raises RematError where it cannot be written."""
+        if "steps" in self.last().policy:
+            raise UsageError('a plan in full order cannot be saved: executor="names" has plans that can')
         text = json.dumps(self.last().policy, separators=(",", ":"))
         try:
             write_atomically(Path(path), text + "\n")
@@ -274,55 +283,59 @@ def empty_policy(primal: Primal) -> dict[str, Any]:
 
 def aim(
     program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
-    avals: Sequence[Any],
-) -> tuple[dict[str, Any], Report]:  # fmt: skip
-    """A policy that XLA compiles within the budget.
+    avals: Sequence[Any], executors: Sequence[str],
+) -> tuple[dict[str, Any], Run, Report]:  # fmt: skip
+    """A policy that XLA compiles within the budget, and the function as it is carried out.
 
     Args:
         step: from a function of arrays to the step with its gradients.
         avals: what the step is compiled for.
+        executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
     plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(size, plain.all, plain.all, plain.all, plain.temporary, "none", 0.0, 0.0, 0, 0, None)
-        return empty_policy(primal), report
+        return empty_policy(primal), primal.evaluate, report
     if size < plain.held:
         raise InfeasibleError(
             f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
-    target, least, bound, tried, off = size, plain.all, plain.held, [], 0
-    for compiles in range(1, COMPILES + 1):
-        candidate, proved = program.best(target)
-        bound = max(bound, proved if target == size else 0)
-        if candidate is None or candidate.policy in tried:
-            # Nothing more is predicted to fit. The model may be wrong, so XLA says what the smallest takes.
-            candidate = program.smallest(target)
-        if candidate is None or candidate.policy in tried:
-            break
-        tried.append(candidate.policy)
-        runnable = with_scans(primal, candidate.policy["scans"])
-        got = compiled_sizes(
-            step(lambda *leaves, r=runnable, p=candidate.policy: run_regions(r, p, leaves)), avals
-        )
-        least = min(least, got.all)
-        if got.all <= size:
-            result = candidate.result
-            gap = None if candidate.policy["scans"] else result.gap
-            report = Report(
-                size, plain.all, candidate.peak + off, got.all, got.temporary, "names",
-                candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
-            )  # fmt: skip
-            return candidate.policy, report
-        off = got.all - candidate.peak
-        # What the model lacks is the same bytes again, or the same share; a percent more for each compile.
-        target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
-        target = max(1, target - compiles * target // 100)
+    least, bound, compiles = plain.all, plain.held, 0
+    searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
+    for executor in executors:
+        search, off, last = searches[executor], 0, executor == executors[-1]
+        target, bound = size - compiles * size // 100, plain.held
+        tried: list[dict[str, Any]] = []
+        while compiles < (COMPILES if last else COMPILES - 1):
+            candidate, proved = search.best(target)
+            bound = bound if tried else max(bound, proved)
+            if last and (candidate is None or candidate.policy in tried):
+                # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
+                candidate = search.smallest(target)
+            if candidate is None or candidate.policy in tried:
+                break
+            compiles += 1
+            tried.append(candidate.policy)
+            got = compiled_sizes(step(lambda *leaves, run=candidate.run: run(leaves)), avals)
+            least = min(least, got.all)
+            if got.all <= size:
+                result = candidate.result
+                gap = None if candidate.policy["scans"] else result.gap
+                report = Report(
+                    size, plain.all, candidate.peak + off, got.all, got.temporary, executor,
+                    candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
+                )  # fmt: skip
+                return candidate.policy, candidate.run, report
+            off = got.all - candidate.peak
+            # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
+            target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
+            target = max(1, target - compiles * target // 100)
     raise NoPlanError(
         f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
-        f"no saved names take less than {bound}",
+        f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {bound}",
         floor=plain.held, smallest_known=least,
     )  # fmt: skip
 
@@ -337,8 +350,9 @@ class Checkpointed(Planned):
         argnums: tuple[int, ...],
         has_aux: bool,
         limits: dict[str, Any],
+        executor: str,
     ) -> None:
-        super().__init__(fn, budget, limits)
+        super().__init__(fn, budget, limits, executor)
         self.argnums, self.has_aux = argnums, has_aux
 
     def make(self, call: Call) -> Entry:
@@ -350,8 +364,10 @@ class Checkpointed(Planned):
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         program = Program(primal, call.avals, diff, [0], self.limits)
-        policy, report = aim(program, self.budget, lambda run: gradient_step(run, diff), call.avals)
-        return Entry(primal, with_scans(primal, policy["scans"]), policy, tree, report)
+        policy, run, report = aim(
+            program, self.budget, lambda run: gradient_step(run, diff), call.avals, self.executors
+        )
+        return Entry(primal, policy, run, tree, report)
 
 
 def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callable[..., Any]:
@@ -377,24 +393,33 @@ class BlockPolicy(Planned):
     """What `policy` returns."""
 
     def __init__(
-        self, fn: Callable[..., Any], budget: int | str, iterations: int, limits: dict[str, Any]
+        self,
+        fn: Callable[..., Any],
+        budget: int | str,
+        iterations: int,
+        limits: dict[str, Any],
+        executor: str,
     ) -> None:
-        super().__init__(fn, budget, limits)
+        super().__init__(fn, budget, limits, executor)
         if iterations < 1:
             raise UsageError(f"iterations must be 1 or more, not {iterations}")
+        if iterations > 1:
+            if executor == "full":
+                raise UsageError('the body of a scan has names only: executor "full" needs iterations=1')
+            self.executors = EXECUTORS["names"]
         self.iterations = iterations
 
     def make(self, call: Call) -> Entry:
         body, tree = traced(self.fn, call)
         if self.iterations == 1:
-            policy, report = self.aimed(body, call.avals)
-            return Entry(body, with_scans(body, policy["scans"]), policy, tree, report)
+            policy, run, report = self.aimed(body, call.avals)
+            return Entry(body, policy, run, tree, report)
         whole, avals = scanned(self.fn, call, self.iterations)
-        policy, report = self.aimed(whole, avals)
+        policy, _, report = self.aimed(whole, avals)
         own = policy["scans"].get(str(scan_of(whole)), empty_policy(body))
-        return Entry(body, body, own, tree, report)
+        return Entry(body, own, partial(run_regions, body, own), tree, report)
 
-    def aimed(self, primal: Primal, avals: list[Any]) -> tuple[dict[str, Any], Report]:
+    def aimed(self, primal: Primal, avals: list[Any]) -> tuple[dict[str, Any], Run, Report]:
         diff = [i for i, a in enumerate(avals) if is_float(a)]
         losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
         if not diff or not losses:
@@ -420,7 +445,7 @@ class BlockPolicy(Planned):
 
             return both
 
-        return aim(program, self.budget, step, [*avals, *cotangents])
+        return aim(program, self.budget, step, [*avals, *cotangents], self.executors)
 
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
@@ -468,6 +493,7 @@ def checkpoint(
     *,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    executor: str = "auto",
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> Checkpointed:
@@ -496,7 +522,8 @@ def checkpoint(
             was reached, `floor` what is proved. InfeasibleError: proved that there is none.
         UsageError: callbacks, no scalar loss, or arguments that cannot be planned for.
     """
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits_of(time_limit, work_limit))
+    limits = limits_of(time_limit, work_limit)
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, executor)
 
 
 def policy(
@@ -504,6 +531,7 @@ def policy(
     budget: int | str,
     *,
     iterations: int = 1,
+    executor: str = "auto",
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> BlockPolicy:
@@ -518,7 +546,7 @@ def policy(
 
     The others, and errors, are those of `checkpoint`.
     """
-    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit))
+    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), executor)
 
 
 def joint_of(loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int]) -> Joint:

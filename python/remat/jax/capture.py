@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from remat.jax.costs import (
 )
 from remat.jax.regions import PREFIX, Op, Primal, flatten
 
+#: Elements of a window of pooling at most, for gradients that XLA fuses.
+MOST_TILES = 16
 #: Folders whose lines are not the user's.
 LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
@@ -47,6 +50,19 @@ def place_of(source: Any) -> str:
     if not own:
         return "an unknown place"
     return f"{own[0].file_name}:{own[0].line_num} ({own[0].function_name.rpartition('.')[2]})"
+
+
+def in_tiles(op: Op) -> bool:
+    """Is it the gradient of max-pooling whose windows cover every element once?"""
+    if op.kind != "select_and_scatter_add" or op.params["select_prim"].name != "ge":
+        return False
+    window, shape = op.params["window_dimensions"], op.ins[1].aval.shape
+    return (
+        math.prod(window) <= MOST_TILES
+        and tuple(op.params["window_strides"]) == tuple(window)
+        and all(n % w == 0 for n, w in zip(shape, window, strict=True))
+        and not any(sum(pair) for pair in op.params["padding"])
+    )
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
@@ -94,8 +110,9 @@ class Joint:
         between: int = 0,
     ) -> None:
         fwd, bwd = halves(primal, avals, diff, losses)
-        ops, _, outs = flatten(fwd.jaxpr, fwd.consts)
-        back, _, self.grads = flatten(bwd.jaxpr, bwd.consts)
+        ops, consts, outs = flatten(fwd.jaxpr, fwd.consts)
+        back, more, self.grads = flatten(bwd.jaxpr, bwd.consts)
+        self.consts: dict[Any, Any] = consts | more
         results, residuals = outs[: len(primal.outputs)], outs[len(primal.outputs) :]
         self.results = results
         self.same: dict[Any, Any] = dict(zip(bwd.jaxpr.invars[len(losses) :], residuals, strict=True))
@@ -108,6 +125,12 @@ class Joint:
         self.inputs = [*fwd.jaxpr.invars, *bwd.jaxpr.invars[: len(losses)]]
         self.order(ops, back)
         self.build(between)
+
+    def in_full_order(self) -> Joint:
+        """The same halves as a graph for `remat.jax.full`, which has gradients of max-pooling of its own."""
+        other = copy.copy(self)
+        other.build(0, full=True)
+        return other
 
     def at(self, v: Any) -> Any:
         while not isinstance(v, Literal) and v in self.same:
@@ -167,7 +190,7 @@ class Joint:
                 found.update(self.read(op.ins))
         return found
 
-    def build(self, between: int) -> None:
+    def build(self, between: int, full: bool = False) -> None:
         operands = self.operands()
         readers: dict[Any, int] = {}
         for op in [*self.forward, *self.backward]:
@@ -181,6 +204,9 @@ class Joint:
         values = [{"bytes": bytes_of(v)} for v in self.inputs]
         nodes: list[dict[str, Any]] = []
         self.value_of: dict[int, Any] = {}
+        self.stored: dict[int, Op] = {}
+        self.reads: dict[Op, list[Any]] = {}
+        self.fused: dict[Any, Op] = {}
 
         def add(name: str, reads: list[int], outs: list[int], duration: float, **more: Any) -> None:
             nodes.append({
@@ -188,13 +214,16 @@ class Joint:
                 "inputs": reads, "outputs": outs, **more,
             })  # fmt: skip
 
+        def fuses(op: Op) -> bool:
+            return full and in_tiles(op)
+
         indices: dict[Op, int] = {}
         for op in self.backward:
-            if op.kind == "select_and_scatter_add":
-                # XLA makes the indices of all elements when the program begins, and scatters by them.
+            if op.kind == "select_and_scatter_add" and not fuses(op):
+                # XLA makes the indices of all elements, and zeros, when the program begins.
                 shape = op.ins[1].aval.shape
                 indices[op] = len(values)
-                values.append({"bytes": 4 * len(shape) * math.prod(shape)})
+                values.append({"bytes": 4 * len(shape) * math.prod(shape) + bytes_of(op.ins[1])})
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
         for phase, ops in (("forward", self.forward), ("backward", self.backward)):
             if phase == "backward" and between:
@@ -212,8 +241,11 @@ class Joint:
                 )
                 dear = dear or (op.outs[0] in operands and op.kind not in VIEWS)
                 if is_fused(op.kind, op.params) and op.outs[0] not in kept and not dear:
-                    leaves[op.outs[0]], work[op.outs[0]] = reads, flops
+                    for v in op.outs:
+                        leaves[v], work[v], self.fused[v] = reads, flops, op
                     continue
+                self.stored[len(nodes)] = op
+                self.reads[op] = sorted(reads, key=index.__getitem__)
                 for v in op.outs:
                     index[v] = len(values)
                     self.value_of[len(values)] = v
@@ -223,16 +255,34 @@ class Joint:
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
                     max(flops / FLOPS, moved / BANDWIDTH), phase=phase,
-                    workspace=workspace_of(op.kind, op.params, op.ins, op.outs),
+                    workspace=0 if fuses(op) else workspace_of(op.kind, op.params, op.ins, op.outs),
                 )  # fmt: skip
         # What a scan makes for the caller is in the loop's buffers first, and copied.
         own = set(self.read([*self.results, *self.grads]))
         scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
         self.copied = sum(bytes_of(v) for op in scans for v in op.outs if v in own)
-        # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
-        self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
+        # Results have buffers of their own, which hold temporaries before: XLA's size is never below this.
+        self.held = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         outputs = sorted({index[v] for v in kept if v in index})
         self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
+
+    def cone(self, op: Op) -> list[Op]:
+        """The fused ops that a stored op reads, in order, and the op itself."""
+        found: dict[Op, bool] = {}
+
+        def go(top: Op) -> None:
+            pending = [(top, iter(self.read(top.ins)))]
+            while pending:
+                current, rest = pending[-1]
+                maker = next((self.fused[v] for v in rest if v in self.fused), None)
+                if maker is None:
+                    pending.pop()
+                    found[current] = True
+                elif maker not in found:
+                    pending.append((maker, iter(self.read(maker.ins))))
+
+        go(op)
+        return list(found)
 
     def numbers(self, saved: Sequence[int]) -> set[int]:
         """Numbers, in the plain function, of the graph's values that can carry a name."""
@@ -250,4 +300,4 @@ class Joint:
 
     def size(self, peak: int) -> int:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
-        return max(peak + self.copied, self.ends)
+        return max(peak + self.copied, self.held)

@@ -1,26 +1,30 @@
-"""Saved sets for a budget, from the core; bodies of scans get one each."""
+"""Plans for a budget, from the core, with what carries them out; bodies of scans get saved sets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import remat
 from remat import PlanResult
+from remat.jax.buffers import temporary_size
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
-from remat.jax.regions import Policy, Primal, primal_of_jaxpr, shape_of, with_scans
+from remat.jax.full import FullOrder, ordered
+from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regions, shape_of, with_scans
 
 #: What bodies of scans may save, of what they save when they save everything.
 LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.0)
+#: Searches at most until what XLA makes of a plan in full order is within the budget by the model.
+SEARCHES = 4
 Limits = Mapping[str, Any]
 
 
 @dataclass
 class Candidate:
-    """A plan of the core, and the policy that carries it out; `peak` in bytes, with the step's results."""
+    """A plan of the core, and what carries it out; `peak` in bytes, with the step's results."""
 
     result: PlanResult
     peak: int
@@ -28,10 +32,18 @@ class Candidate:
     overhead: float
     """Of the durations of the plain step, its scans as they are written."""
     policy: dict[str, Any]
+    """In full order what is saved, and the policies of the bodies of scans."""
+    run: Callable[[Sequence[Any]], list[Any]]
+    """The planned function, of the list of its arrays."""
 
 
 class Program:
-    """A function whose step is planned: with the bodies of its scans as they are, or at a level."""
+    """A function whose step is planned: with the bodies of its scans as they are, or at a level.
+
+    Plans of it are for saved names in regions.
+    """
+
+    executor = "names"
 
     def __init__(
         self,
@@ -91,10 +103,71 @@ class Program:
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
-                once = self.levels[0][1].graph.base_duration
-                peak = joint.size(result.peak)
-                best = Candidate(result, peak, duration, duration / once - 1, policy)
+                overhead = duration / self.levels[0][1].graph.base_duration - 1
+                run = partial(run_regions, primal, policy)
+                best = Candidate(result, joint.size(result.peak), duration, overhead, policy, run)
         return best, min(bounds, default=budget)
+
+
+class FullProgram:
+    """Plans of the same function in full order: values may be kept, dropped and made again at any place."""
+
+    executor = "full"
+
+    def __init__(self, names: Program) -> None:
+        self.names = names
+
+    @cached_property
+    def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
+        return [(primal, joint.in_full_order(), policies) for primal, joint, policies in self.names.levels]
+
+    def best(self, budget: int) -> tuple[Candidate | None, int]:
+        """As `Program.best`."""
+        found = [self.at(level, budget) for level in range(len(self.levels))]
+        plans = [candidate for candidate, _ in found if candidate is not None]
+        bounds = [bound for _, bound in found]
+        return min(plans, key=lambda c: c.duration, default=None), min(bounds, default=budget)
+
+    def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
+        joint, target, bound = self.levels[level][1], budget, 0
+        for _ in range(SEARCHES):
+            if target <= joint.copied:
+                break
+            result = remat.plan(joint.graph, target - joint.copied, **self.names.limits)
+            bound = bound or joint.size(result.peak_lower_bound)
+            if result.plan is None or result.peak is None:
+                break
+            candidate = self.candidate(level, result)
+            if candidate.peak <= budget:
+                return candidate, bound
+            target -= candidate.peak - budget
+        return None, bound or budget
+
+    def smallest(self, budget: int) -> Candidate | None:
+        """As `Program.smallest`."""
+        del budget
+        found = []
+        for level, (_, joint, _) in enumerate(self.levels):
+            result = remat.plan(joint.graph, objective="peak", **self.names.limits)
+            if result.plan is not None:
+                found.append(self.candidate(level, result))
+        return min(found, key=lambda c: c.peak, default=None)
+
+    def candidate(self, level: int, result: PlanResult) -> Candidate:
+        assert result.plan is not None
+        primal, joint, policies = self.levels[level]
+        steps = list(result.plan.steps)
+        full = FullOrder(joint, steps)
+        saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
+        policy = {
+            "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
+            "steps": steps,
+        }  # fmt: skip
+        duration = result.plan.duration or 0
+        overhead = duration / self.levels[0][1].graph.base_duration - 1
+        peak = joint.held + joint.copied + temporary_size(joint.graph, steps)
+        run = ordered(primal, full, self.names.diff, self.names.losses)
+        return Candidate(result, peak, duration, overhead, policy, run)
 
 
 @dataclass(frozen=True)
