@@ -24,6 +24,7 @@ from remat.jax.costs import (
     flops_of,
     inner_jaxprs,
     is_fused,
+    transposed,
     workspace_of,
 )
 from remat.jax.regions import PREFIX, Op, Primal, flatten
@@ -191,6 +192,8 @@ class Joint:
         return found
 
     def build(self, between: int, full: bool = False) -> None:
+        self.full = full
+        self.light: dict[Any, Op] = {}
         operands = self.operands()
         readers: dict[Any, int] = {}
         for op in [*self.forward, *self.backward]:
@@ -231,8 +234,11 @@ class Joint:
                 add("between", [], [len(values) - 1], 0.0, phase=phase, workspace=between)
             for op in ops:
                 reads: set[Any] = set()
+                inlined = self.inlined(op) if full else {}
                 for v in self.read(op.ins):
-                    reads |= leaves.get(v, {v} if v in index else set())
+                    parts = self.read(inlined[v].ins) if v in inlined else [v]
+                    for part in parts:
+                        reads |= leaves.get(part, {part} if part in index else set())
                 flops = flops_of(op.kind, op.params, op.ins, op.outs)
                 flops += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
@@ -246,6 +252,9 @@ class Joint:
                     continue
                 self.stored[len(nodes)] = op
                 self.reads[op] = sorted(reads, key=index.__getitem__)
+                large = [v for v in reads if bytes_of(v) > bytes_of(op.outs[0]) // 8]
+                if op.kind == "concatenate" or (is_fused(op.kind, op.params) and len(large) == 1):
+                    self.light[op.outs[0]] = op
                 for v in op.outs:
                     index[v] = len(values)
                     self.value_of[len(values)] = v
@@ -266,15 +275,25 @@ class Joint:
         outputs = sorted({index[v] for v in kept if v in index})
         self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
 
+    def inlined(self, op: Op) -> dict[Any, Op]:
+        """What an op reads and XLA fuses with the copy that it makes of an operand: concatenations, and what
+        is made of one large value."""
+        if op.kind != "conv_general_dilated":
+            return {}
+        pairs = zip(map(self.at, op.ins), transposed(op.params)[:2], strict=True)
+        return {v: self.light[v] for v, other in pairs if other and v in self.light}
+
     def cone(self, op: Op) -> list[Op]:
         """The fused ops that a stored op reads, in order, and the op itself."""
         found: dict[Op, bool] = {}
+
+        fused = self.fused | self.inlined(op) if self.full else self.fused
 
         def go(top: Op) -> None:
             pending = [(top, iter(self.read(top.ins)))]
             while pending:
                 current, rest = pending[-1]
-                maker = next((self.fused[v] for v in rest if v in self.fused), None)
+                maker = next((fused[v] for v in rest if v in fused), None)
                 if maker is None:
                     pending.pop()
                     found[current] = True

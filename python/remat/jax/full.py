@@ -26,7 +26,8 @@ class FullOrder:
 
     Args:
         joint: as `Joint.in_full_order` returns it.
-        steps: numbers of the graph's ops, as in a plan whose first runs are in the graph's order.
+        steps: numbers of the graph's ops, as `live_steps` has them of a plan whose first runs are in the
+            graph's order.
     """
 
     def __init__(self, joint: Joint, steps: Sequence[int]) -> None:
@@ -74,7 +75,7 @@ class FullOrder:
                     made = each.run(args)
                 inner.update(zip(each.outs, made, strict=True))
             env.update((v, inner[v]) for v in op.outs)
-            last.append(env[min(used or op.outs, key=bytes_of)])
+            last.append(env[min(used, key=bytes_of)])
 
     def value(self, v: Any, env: dict[Any, Any]) -> Any:
         v = self.joint.at(v)

@@ -9,7 +9,7 @@ from typing import Any
 
 import remat
 from remat import PlanResult
-from remat.jax.buffers import temporary_size
+from remat.jax.buffers import live_steps, temporary_size
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
 from remat.jax.full import FullOrder, ordered
@@ -130,7 +130,7 @@ class FullProgram:
 
     def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
         joint, target, bound = self.levels[level][1], budget, 0
-        for _ in range(SEARCHES):
+        for search in range(SEARCHES):
             if target <= joint.copied:
                 break
             result = remat.plan(joint.graph, target - joint.copied, **self.names.limits)
@@ -140,7 +140,9 @@ class FullProgram:
             candidate = self.candidate(level, result)
             if candidate.peak <= budget:
                 return candidate, bound
-            target -= candidate.peak - budget
+            # By what it is over, and more where that was not enough.
+            over = max(candidate.peak - budget, search * budget // 200)
+            target = min(target, result.peak + joint.copied) - over
         return None, bound or budget
 
     def smallest(self, budget: int) -> Candidate | None:
@@ -156,14 +158,14 @@ class FullProgram:
     def candidate(self, level: int, result: PlanResult) -> Candidate:
         assert result.plan is not None
         primal, joint, policies = self.levels[level]
-        steps = list(result.plan.steps)
+        steps = live_steps(joint.graph, result.plan.steps)
         full = FullOrder(joint, steps)
         saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
         policy = {
             "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
             "steps": steps,
         }  # fmt: skip
-        duration = result.plan.duration or 0
+        duration = sum(int(joint.graph.durations[n]) for n in steps)
         overhead = duration / self.levels[0][1].graph.base_duration - 1
         peak = joint.held + joint.copied + temporary_size(joint.graph, steps)
         run = ordered(primal, full, self.names.diff, self.names.losses)

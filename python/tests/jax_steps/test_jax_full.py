@@ -13,7 +13,7 @@ import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from remat.jax import full  # noqa: E402
-from remat.jax.buffers import temporary_size  # noqa: E402
+from remat.jax.buffers import live_steps, temporary_size  # noqa: E402
 
 WORK = 300
 
@@ -150,6 +150,27 @@ def test_a_budget_that_no_saved_names_keep_gets_full_order() -> None:
     assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(skips))(*args))
 
 
+def test_convolutions_that_read_concatenations_and_pooling() -> None:
+    def loss(kernels: Any, x: Any) -> Any:
+        def conv(x: Any, kernel: Any) -> Any:
+            spec = ("NHWC", "HWIO", "NHWC")
+            made = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=spec)
+            return jax.nn.relu(made)
+
+        skip = conv(conv(x, kernels[0]), kernels[1])
+        x = jax.lax.reduce_window(skip, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = conv(x, kernels[1]).repeat(2, 1).repeat(2, 2)
+        return (conv(jnp.concatenate([skip, x], -1), kernels[2]) ** 2).mean()
+
+    r = np.random.RandomState(0)
+    kernels = [jnp.asarray(r.randn(3, 3, *io) / 9) for io in ((4, 8), (8, 8), (16, 4))]
+    x = jnp.asarray(r.randn(4, 16, 16, 4))
+    fn = rj.checkpoint(loss, "60%", executor="full", work_limit=1000)
+    report = fn.plan(kernels, x)
+    assert abs(report.predicted - report.compiled) < 0.03 * report.temporary
+    assert same(jitted(jax.value_and_grad(fn))(kernels, x), jax.jit(jax.value_and_grad(loss))(kernels, x))
+
+
 @pytest.mark.parametrize("window", [(1, 2, 4, 1)])
 def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
     r = np.random.RandomState(0)
@@ -169,6 +190,7 @@ def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> Non
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     # Value 1 lies where value 3 will be, value 2 is larger than that.
     assert temporary_size(graph, [0, 1, 2]) == 30
+    assert live_steps(graph, [0, 1, 0, 1, 2]) == [0, 1, 2]
     ops[2]["inputs"] = [1, 2]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     assert temporary_size(graph, [0, 1, 2]) == 40
