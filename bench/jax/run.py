@@ -101,6 +101,8 @@ def planned(
         table.row(model, name, f"{budget / MB:.1f}", least, "", "", "", "", "", f"{spent:.1f}")
         return
     spent = (time.process_time() - start) / plain.compiling
+    if report.executor == "full":
+        name += ", full order"
     got = measured(fn, args, repeats)
     assert got.total == report.compiled <= budget
     predicted = report.predicted - (got.total - got.temporary)

@@ -1,4 +1,4 @@
-"""`checkpoint` and `policy`: plan, carry out by names in regions, compile, aim again."""
+"""`checkpoint` and `policy`: plan, carry out by names in regions or in full order, compile, aim again."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ class Report:
     temporary: int
     """XLA's temporary size, of `compiled`."""
     executor: str
-    """"none": the step as it is written keeps the budget; "names": saved names in regions."""
+    """"none": the step as it is written keeps the budget; "names": saved names in regions; "full": full
+    order."""
     overhead: float
     """Time of second runs, as a share of that of the plain step, by rooflines."""
     gap: float | None
-    """How far the planned step may be from the fastest one with saved names, as a share, by the model; None:
+    """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
     nothing is proved, as with scans, whose bodies are planned one by one."""
     regions: int
+    """0 in full order, which has none."""
     compiles: int
     """How often a planned step was compiled."""
     plan: PlanResult | None
@@ -77,7 +79,7 @@ class Report:
 
 @dataclass(frozen=True)
 class SavedName:
-    """A result that is saved."""
+    """A result that is saved: in full order, that crosses from the forward to the backward half."""
 
     name: str
     """That `jax.checkpoint`'s policy knows it by: "remat.12"; in the body of scan 5: "5/remat.3"."""
@@ -213,7 +215,8 @@ class Planned:
 
     @property
     def names(self) -> list[SavedName]:
-        """What the plan of the last call saves."""
+        """What the plan of the last call saves. In full order results that scans save for their backward half
+        are not among them."""
         entry = self.last()
         found = names_of(entry.primal, entry.policy["saved"])
         for number, policy in entry.policy["scans"].items():
@@ -223,7 +226,7 @@ class Planned:
 
     def save(self, path: str | Path) -> None:
         """Writes the policy of the last call as a file for `remat.jax.apply`, which needs no Remat
-        (docs/jax.md). Raises RematError where it cannot be written."""
+        (docs/jax.md). Raises RematError where it cannot be written, UsageError for a plan in full order."""
         if "steps" in self.last().policy:
             raise UsageError('a plan in full order cannot be saved: executor="names" has plans that can')
         text = json.dumps(self.last().policy, separators=(",", ":"))
@@ -500,8 +503,9 @@ def checkpoint(
     """`loss_fn` with checkpoints that keep its step with gradients within a budget.
 
     What is saved is named, and the function runs in regions, each under `jax.checkpoint` with a policy that
-    saves these names. Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and `jvp`
-    work. The first call with new shapes plans and compiles, also under a trace; later ones do neither.
+    saves these names. Where no names keep the budget, the step is one `custom_vjp` in the order of a plan.
+    Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and, with names, `jvp` work. The
+    first call with new shapes plans and compiles, also under a trace; later ones do neither.
 
     Args:
         loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays;
@@ -510,8 +514,10 @@ def checkpoint(
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
         argnums: the arguments that gradients are taken of, which the plan is for.
-        time_limit: seconds of each search of the core, of which there is one per compile, for functions with
-            scans up to six.
+        executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
+            budget or none is predicted to fit (docs/jax.md).
+        time_limit: seconds of each search of the core, of which there is one per compile, in full order up to
+            four, and for functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
 
     On the CPU the caller's jit must be given `COMPILER_OPTIONS`, or XLA drops all checkpoints.
@@ -520,7 +526,8 @@ def checkpoint(
         BudgetError: no positive amount of bytes.
         NoPlanError: no plan was found that XLA compiles within the budget; `smallest_known` is the least that
             was reached, `floor` what is proved. InfeasibleError: proved that there is none.
-        UsageError: callbacks, no scalar loss, or arguments that cannot be planned for.
+        UsageError: callbacks, no scalar loss, arguments that cannot be planned for, no such executor; in full
+            order gradients of other arguments than `argnums`, or of aux.
     """
     limits = limits_of(time_limit, work_limit)
     return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, executor)

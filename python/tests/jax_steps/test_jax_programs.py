@@ -2,7 +2,7 @@
 
     python test_jax_programs.py FIRST COUNT bits|digits
 
-checks many by hand.
+checks many by hand; with XLA_FLAGS=--xla_force_host_platform_device_count=4 arguments are on four devices.
 """
 
 from __future__ import annotations
@@ -102,6 +102,13 @@ def leaves(x: Any) -> list[Any]:
     return [np.asarray(y) for y in jax.tree_util.tree_leaves(x)]
 
 
+def spread(arrays: Any, *axes: Any) -> Any:
+    if jax.device_count() != 4:
+        return arrays
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("rows",))
+    return jax.device_put(arrays, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)))
+
+
 def wrong_bits(seed: int, *ways: Any) -> list[int]:
     """How many results differ in any bit, op by op."""
     loss, args = program(seed, loops=False)
@@ -116,11 +123,17 @@ def wrong_bits(seed: int, *ways: Any) -> list[int]:
 
 
 def difference(seed: int, *ways: Any) -> list[float]:
-    """The largest relative difference of a result under jit."""
+    """The largest relative difference of a result under jit, whose second argument is donated; with four
+    devices, arguments are spread over them."""
     loss, args = program(seed)
     fns = [way(loss, args, seed) for way in ways]
-    options = api.options()
-    plain, *others = (leaves(jax.jit(step(f), compiler_options=options)(*args)) for f in (loss, *fns))
+
+    def run(fn: Any) -> Any:
+        done = jax.jit(step(fn), donate_argnums=1, compiler_options=api.options())
+        weights, x, key = args
+        return leaves(done(spread(weights, "rows"), spread(x.copy(), None, "rows"), key))
+
+    plain, *others = map(run, (loss, *fns))
     return [
         max(
             float(np.max(np.abs(a - b)) / (1e-3 + np.max(np.abs(a))))
@@ -150,8 +163,9 @@ def main() -> None:
         if not all(bad < 1e-12 for bad in found):
             wrong += 1
             print(f"{seed}: names {found[0]}, full {found[1]}", flush=True)
-        if (seed - first) % 50 == 49:
-            jax.clear_caches()
+        if (seed - first) % 10 == 9:
+            if (seed - first) % 50 == 49:
+                jax.clear_caches()
             print(f"{seed - first + 1} programs, {wrong} wrong", flush=True)
 
 
