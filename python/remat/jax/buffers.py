@@ -9,19 +9,6 @@ from itertools import accumulate
 from remat import Graph
 
 
-def live_steps(graph: Graph, steps: Sequence[int]) -> list[int]:
-    """Steps whose results are read: a plan's first runs are in the graph's order, whether anything reads them
-    or not. XLA would drop them, and with them the order."""
-    needed = set(graph.outputs)
-    found = []
-    for op in reversed(steps):
-        outs = set(graph.op_outputs(op))
-        if outs & needed:
-            found.append(op)
-            needed = (needed - outs) | set(graph.op_inputs(op))
-    return found[::-1]
-
-
 def temporary_size(graph: Graph, steps: Sequence[int]) -> int:
     """Bytes of the buffers that are no arguments and no results of the program.
 

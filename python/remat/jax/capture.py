@@ -275,6 +275,11 @@ class Joint:
         outputs = sorted({index[v] for v in kept if v in index})
         self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
 
+    def made_for(self, results: Sequence[Any]) -> set[int]:
+        """Numbers of the graph's values that are these results."""
+        wanted = set(self.read(results))
+        return {number for number, v in self.value_of.items() if v in wanted}
+
     def inlined(self, op: Op) -> dict[Any, Op]:
         """What an op reads and XLA fuses with the copy that it makes of an operand: concatenations, and what
         is made of one large value."""

@@ -16,6 +16,9 @@ from remat.jax.capture import Joint, in_tiles
 from remat.jax.costs import bytes_of
 from remat.jax.regions import Op, Primal, primal_of_jaxpr
 
+#: An op, the fused ones that it reads with itself, and those of its results that are read later.
+Step = tuple[Op, list[Op], list[Any]]
+
 
 class FullOrder:
     """Both halves of a step in the order of a plan.
@@ -26,35 +29,39 @@ class FullOrder:
 
     Args:
         joint: as `Joint.in_full_order` returns it.
-        steps: numbers of the graph's ops, as `live_steps` has them of a plan whose first runs are in the
-            graph's order.
+        steps: numbers of the graph's ops, as in a plan whose first runs are in the graph's order. Those whose
+            results nobody reads are left out: XLA would drop them, and with them the order.
     """
 
     def __init__(self, joint: Joint, steps: Sequence[int]) -> None:
         self.joint = joint
-        forward = set(joint.forward)
-        ops = [joint.stored[n] for n in steps if n in joint.stored]
-        seen: set[Op] = set()
-        split = 0
-        for i, op in enumerate(ops):
-            if op in forward and op not in seen:
-                split = i + 1
-            seen.add(op)
-        live, needed = [], set(joint.read([*joint.results, *joint.grads]))
-        for op in reversed(ops):
-            live.append(needed & set(op.outs))
-            needed = (needed - set(op.outs)) | set(joint.reads[op])
-        used = live[::-1]
-        steps_of = [(op, joint.cone(op), read) for op, read in zip(ops, used, strict=True)]
-        self.before, self.after = steps_of[:split], steps_of[split:]
-        crossing = set(joint.read(joint.grads))
-        for op in reversed(ops[split:]):
-            crossing = (crossing - set(op.outs)) | set(joint.reads[op])
-        self.crossing = [v for v in dict.fromkeys(v for op in ops[:split] for v in op.outs) if v in crossing]
+        graph, backward = joint.graph, set(joint.backward)
+        split = next((i for i, n in enumerate(steps) if joint.stored.get(n) in backward), len(steps))
+        needed: set[int] = joint.made_for(joint.grads)
+        crossing: set[int] = set()
+        found: list[tuple[int, set[int]]] = []
+        for i in reversed(range(len(steps))):
+            if i == split - 1:
+                crossing = set(needed)
+                needed |= joint.made_for(joint.results)
+            outs = set(graph.op_outputs(steps[i]))
+            if outs & needed:
+                found.append((i, outs & needed))
+                needed = (needed - outs) | set(graph.op_inputs(steps[i]))
+        #: Numbers of the graph's ops that run.
+        self.live = [steps[i] for i, _ in reversed(found)]
+        self.before: list[Step] = []
+        self.after: list[Step] = []
+        for i, used in reversed(found):
+            op = joint.stored.get(steps[i])
+            if op is not None:
+                half = self.before if i < split else self.after
+                half.append((op, joint.cone(op), [joint.value_of[v] for v in used]))
+        crosses = set(map(joint.value_of.get, crossing))
+        made = dict.fromkeys(v for op, _, _ in self.before for v in op.outs)
+        self.crossing = [v for v in made if v in crosses]
 
-    def run(
-        self, steps: Sequence[tuple[Op, list[Op], set[Any]]], env: dict[Any, Any], last: list[Any]
-    ) -> None:
+    def run(self, steps: Sequence[Step], env: dict[Any, Any], last: list[Any]) -> None:
         """Runs steps; `last` are results that the first one waits for, and after that of the last."""
         traced = any(isinstance(x, jax.core.Tracer) for x in env.values())
         for op, cone, used in steps:
@@ -104,16 +111,16 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
     """Runs a fused op, whose constants wait for `zero`: XLA would fill arrays with them when the program
     begins."""
 
-    def later(x: Any) -> Any:
-        of = jnp.result_type(x)
-        if isinstance(x, jax.core.Tracer) or jnp.ndim(x) or not jnp.issubdtype(of, jnp.floating):
+    def later(v: Any, x: Any) -> Any:
+        of = v.aval.dtype
+        if isinstance(x, jax.core.Tracer) or v.aval.shape or not jnp.issubdtype(of, jnp.floating):
             return x
-        return zero.astype(of) + x
+        return zero.astype(of) + jnp.asarray(x, of)
 
     if op.kind == "pow":  # XLA knows some exponents
         return op.run(args)
     if not op.kind.startswith("custom_jvp"):
-        return op.run([later(x) for x in args])
+        return op.run(list(map(later, op.ins, args)))
     body = primal_of_jaxpr(op.params["call_jaxpr"])
 
     @jax.custom_jvp

@@ -9,7 +9,7 @@ from typing import Any
 
 import remat
 from remat import PlanResult
-from remat.jax.buffers import live_steps, temporary_size
+from remat.jax.buffers import temporary_size
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
 from remat.jax.full import FullOrder, ordered
@@ -158,16 +158,15 @@ class FullProgram:
     def candidate(self, level: int, result: PlanResult) -> Candidate:
         assert result.plan is not None
         primal, joint, policies = self.levels[level]
-        steps = live_steps(joint.graph, result.plan.steps)
-        full = FullOrder(joint, steps)
+        full = FullOrder(joint, list(result.plan.steps))
         saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
         policy = {
             "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
-            "steps": steps,
+            "steps": full.live,
         }  # fmt: skip
-        duration = sum(int(joint.graph.durations[n]) for n in steps)
+        duration = sum(int(joint.graph.durations[n]) for n in full.live)
         overhead = duration / self.levels[0][1].graph.base_duration - 1
-        peak = joint.held + joint.copied + temporary_size(joint.graph, steps)
+        peak = joint.held + joint.copied + temporary_size(joint.graph, full.live)
         run = ordered(primal, full, self.names.diff, self.names.losses)
         return Candidate(result, peak, duration, overhead, policy, run)
 

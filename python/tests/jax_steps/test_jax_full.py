@@ -12,8 +12,9 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
-from remat.jax import full  # noqa: E402
-from remat.jax.buffers import live_steps, temporary_size  # noqa: E402
+from remat.jax import api, full  # noqa: E402
+from remat.jax.buffers import temporary_size  # noqa: E402
+from remat.jax.capture import Joint  # noqa: E402
 
 WORK = 300
 
@@ -31,7 +32,7 @@ def mlp(weights: Any, x: Any) -> Any:
     return jnp.mean(x**2)
 
 
-def arguments(layers: int = 6) -> Any:
+def arguments(layers: int = 4) -> Any:
     r = np.random.RandomState(0)
     return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
 
@@ -49,7 +50,7 @@ def same(a: Any, b: Any) -> bool:
 def ordered() -> Any:
     """A plan that several tests look at."""
     jax.config.update("jax_enable_x64", True)  # before `double` does
-    fn = rj.checkpoint(mlp, "70%", executor="full", work_limit=WORK)
+    fn = rj.checkpoint(mlp, "80%", executor="full", work_limit=WORK)
     fn.plan(*arguments())
     return fn
 
@@ -98,14 +99,29 @@ def test_what_full_order_has_not_is_refused(ordered: Any, tmp_path: Path) -> Non
     with pytest.raises(remat.UsageError, match="no executor 'both': 'auto', 'names', 'full'"):
         rj.checkpoint(mlp, "70%", executor="both")
     with pytest.raises(remat.UsageError, match='"full" needs iterations=1'):
-        rj.policy(mlp, "70%", executor="full", iterations=8)
+        rj.policy(mlp, "80%", executor="full", iterations=8)
+
+
+def test_constants_of_narrow_types_keep_their_types() -> None:
+    def narrow(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jax.nn.relu(0.5 * (x @ w) + 1).astype(jnp.bfloat16)
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    weights, x = ([w.astype(jnp.bfloat16) for w in arguments()[0]], arguments()[1].astype(jnp.bfloat16))
+    fn = rj.checkpoint(narrow, "85%", executor="full", work_limit=WORK)
+    got, wanted = (jitted(jax.value_and_grad(f))(weights, x) for f in (fn, narrow))
+    assert fn.report.executor == "full"
+    for a, b in zip(jax.tree_util.tree_leaves(got), jax.tree_util.tree_leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=0.1, atol=1e-2)
 
 
 def test_aux_is_no_part_of_the_gradients() -> None:
     def with_aux(weights: Any, x: Any) -> Any:
         return mlp(weights, x), {"norm": (weights[0] ** 2).sum(), "count": (x > 0).sum()}
 
-    fn = rj.checkpoint(with_aux, "70%", executor="full", has_aux=True, work_limit=WORK)
+    fn = rj.checkpoint(with_aux, "90%", executor="full", has_aux=True, work_limit=WORK)
     got = jitted(jax.value_and_grad(fn, has_aux=True))(*arguments())
     assert same(got, jax.jit(jax.value_and_grad(with_aux, has_aux=True))(*arguments()))
     with pytest.raises(remat.UsageError, match="has no gradients of aux"):
@@ -143,7 +159,7 @@ def test_a_budget_that_no_saved_names_keep_gets_full_order() -> None:
             x = jnp.tanh(x @ w + skip)
         return jnp.mean(x**2)
 
-    args = arguments(4)
+    args = arguments()
     fn = rj.checkpoint(skips, "80%", work_limit=3000)
     report = fn.plan(*args)
     assert (report.executor, report.compiled <= report.budget) == ("full", True)
@@ -184,13 +200,26 @@ def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
     assert np.array_equal(pull(ct)[0], full.unpooled(ct, x, window))
 
 
+def test_a_loss_that_a_plan_makes_again_is_there_for_the_forward_half() -> None:
+    args = arguments(2)
+    call = api.Call.of(args)
+    primal, _ = api.traced(mlp, call)
+    diff = api.differentiated(call, (0,), len(args))
+    joint = Joint(primal, call.avals, diff).in_full_order()
+    loss = joint.graph.producers[next(iter(joint.made_for(joint.results)))]
+    order = full.FullOrder(joint, [*range(joint.graph.num_ops), loss])
+    assert order.live == list(range(joint.graph.num_ops))
+    run = full.ordered(primal, order, diff, [0])
+    value, grads = api.gradient_step(lambda *leaves: run(leaves), diff)(*call.arrays)
+    assert same((value[0], list(grads)), jax.value_and_grad(mlp)(*args))
+
+
 def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> None:
     sizes = [10, 10, 30, 10]
     ops = [{"name": f"op{i}", "duration": 1, "inputs": [i], "outputs": [i + 1]} for i in range(3)]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     # Value 1 lies where value 3 will be, value 2 is larger than that.
     assert temporary_size(graph, [0, 1, 2]) == 30
-    assert live_steps(graph, [0, 1, 0, 1, 2]) == [0, 1, 2]
     ops[2]["inputs"] = [1, 2]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     assert temporary_size(graph, [0, 1, 2]) == 40

@@ -17,7 +17,6 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import numpy as np  # noqa: E402
 from programs import program  # noqa: E402
 from remat.jax import api, cuts, full, regions  # noqa: E402
-from remat.jax.buffers import live_steps  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
 
 
@@ -63,9 +62,7 @@ def in_full_order(loss: Any, args: Any, seed: int) -> Any:
     primal, tree = api.traced(loss, call)
     diff = api.differentiated(call, (0, 1), len(args))
     joint = Joint(primal, call.avals, diff).in_full_order()
-    run = full.ordered(
-        primal, full.FullOrder(joint, live_steps(joint.graph, random_steps(joint.graph, seed))), diff, [0]
-    )
+    run = full.ordered(primal, full.FullOrder(joint, random_steps(joint.graph, seed)), diff, [0])
     return lambda *given: jax.tree_util.tree_unflatten(tree, run(jax.tree_util.tree_leaves(given)))
 
 
