@@ -116,6 +116,7 @@ class FullProgram:
 
     def __init__(self, names: Program) -> None:
         self.names = names
+        self.seen: list[Candidate] = []
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -148,12 +149,11 @@ class FullProgram:
     def smallest(self, budget: int) -> Candidate | None:
         """As `Program.smallest`."""
         del budget
-        found = []
         for level, (_, joint, _) in enumerate(self.levels):
             result = remat.plan(joint.graph, objective="peak", **self.names.limits)
             if result.plan is not None:
-                found.append(self.candidate(level, result))
-        return min(found, key=lambda c: c.peak, default=None)
+                self.candidate(level, result)
+        return min(self.seen, key=lambda c: c.peak, default=None)
 
     def candidate(self, level: int, result: PlanResult) -> Candidate:
         assert result.plan is not None
@@ -168,7 +168,8 @@ class FullProgram:
         overhead = duration / self.levels[0][1].graph.base_duration - 1
         peak = joint.held + joint.copied + temporary_size(joint.graph, full.live)
         run = ordered(primal, full, self.names.diff, self.names.losses)
-        return Candidate(result, peak, duration, overhead, policy, run)
+        self.seen.append(Candidate(result, peak, duration, overhead, policy, run))
+        return self.seen[-1]
 
 
 @dataclass(frozen=True)

@@ -140,12 +140,12 @@ def difference(seed: int, *ways: Any) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_results_op_by_op_are_equal_bit_for_bit(seed: int) -> None:
     assert wrong_bits(seed, in_full_order if seed % 2 else planned) == [0]
 
 
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_results_under_jit_are_equal_to_twelve_digits(seed: int) -> None:
     assert difference(seed, in_full_order if seed % 2 else planned)[0] < 1e-12
 
