@@ -126,6 +126,8 @@ def planned(
         table.row(model, name, f"{budget / MB:.1f}", least, "", "", "", "", "", f"{spent:.1f}")
         return
     spent = (time.process_time() - start) / plain.compiling
+    if report.executor == "full":
+        name += ", full order"
     if setting.device is None:
         got = measured(fn, args, setting)
     else:  # the report's sizes are of the same compile

@@ -1,10 +1,11 @@
-"""`checkpoint` and `policy`: plan, carry out by names in regions, compile, aim again."""
+"""`checkpoint` and `policy`: plan, carry out by names in regions or in full order, compile, aim again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,15 @@ from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
 from remat.jax.devices import Target, figures_of, target_of
-from remat.jax.plans import Program, is_float
-from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions, with_scans
+from remat.jax.plans import FullProgram, Program, is_float
+from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
 #: Compiles of a planned step at most.
 COMPILES = 3
+#: From arrays to arrays, all in lists.
+Run = Callable[[Sequence[Any]], list[Any]]
+EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
 #: More bytes than any step takes.
 MOST = 1 << 60
 
@@ -44,13 +48,15 @@ class Report:
     temporary: int
     """XLA's temporary size, of `compiled`."""
     executor: str
-    """"none": the step as it is written keeps the budget; "names": saved names in regions."""
+    """"none": the step as it is written keeps the budget; "names": saved names in regions; "full": full
+    order."""
     overhead: float
     """Time of second runs, as a share of that of the plain step, by rooflines."""
     gap: float | None
-    """How far the planned step may be from the fastest one with saved names, as a share, by the model; None:
+    """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
     nothing is proved, as with scans, whose bodies are planned one by one."""
     regions: int
+    """0 in full order, which has none."""
     compiles: int
     """How often a planned step was compiled."""
     plan: PlanResult | None
@@ -75,7 +81,7 @@ class Report:
 
 @dataclass(frozen=True)
 class SavedName:
-    """A result that is saved."""
+    """A result that is saved: in full order, that crosses from the forward to the backward half."""
 
     name: str
     """That `jax.checkpoint`'s policy knows it by: "remat.12"; in the body of scan 5: "5/remat.3"."""
@@ -93,14 +99,13 @@ class Entry:
     """A plan for one set of shapes."""
 
     primal: Primal
-    runnable: Primal
     policy: dict[str, Any]
+    leaves: Run
     out_tree: Any
     report: Report
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        outs = run_regions(self.runnable, self.policy, leaves)
-        return jax.tree_util.tree_unflatten(self.out_tree, outs)
+        return jax.tree_util.tree_unflatten(self.out_tree, self.leaves(leaves))
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,12 @@ class Planned:
     """Of the last call. None before the first."""
 
     def __init__(
-        self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any], device: str | Target | None
+        self,
+        fn: Callable[..., Any],
+        budget: int | str,
+        limits: dict[str, Any],
+        device: str | Target | None,
+        executor: str,
     ) -> None:
         if not callable(fn):
             raise UsageError(f"the loss is of type {type(fn).__name__}: it has to be a function")
@@ -191,7 +201,9 @@ class Planned:
             raise BudgetError('a budget is needed, for example "6GiB" or "60%"')
         refuse_share(budget)
         remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
-        self.fn, self.budget, self.limits = fn, budget, limits
+        if executor not in EXECUTORS:
+            raise UsageError(f"there is no executor {executor!r}: {', '.join(map(repr, EXECUTORS))}")
+        self.fn, self.budget, self.limits, self.executors = fn, budget, limits, EXECUTORS[executor]
         self.device = None if device is None else target_of(device)
         self.report = None
         self._entry: Entry | None = None
@@ -206,7 +218,8 @@ class Planned:
 
     @property
     def names(self) -> list[SavedName]:
-        """What the plan of the last call saves."""
+        """What the plan of the last call saves. In full order results that scans save for their backward half
+        are not among them."""
         entry = self.last()
         found = names_of(entry.primal, entry.policy["saved"])
         for number, policy in entry.policy["scans"].items():
@@ -216,7 +229,9 @@ class Planned:
 
     def save(self, path: str | Path) -> None:
         """Writes the policy of the last call as a file for `remat.jax.apply`, which needs no Remat
-        (docs/jax.md). Raises RematError where it cannot be written."""
+        (docs/jax.md). Raises RematError where it cannot be written, UsageError for a plan in full order."""
+        if "steps" in self.last().policy:
+            raise UsageError('a plan in full order cannot be saved: executor="names" has plans that can')
         text = json.dumps(self.last().policy, separators=(",", ":"))
         try:
             write_atomically(Path(path), text + "\n")
@@ -274,13 +289,14 @@ def empty_policy(primal: Primal) -> dict[str, Any]:
 
 def aim(
     program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
-    avals: Sequence[Any], device: Target,
-) -> tuple[dict[str, Any], Report]:  # fmt: skip
-    """A policy that XLA compiles within the budget.
+    avals: Sequence[Any], device: Target, executors: Sequence[str],
+) -> tuple[dict[str, Any], Run, Report]:  # fmt: skip
+    """A policy that XLA compiles within the budget, and the function as it is carried out.
 
     Args:
         step: from a function of arrays to the step with its gradients.
-        avals: of its arguments.
+        avals: what the step is compiled for.
+        executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
     plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals)
@@ -289,42 +305,45 @@ def aim(
         report = Report(
             size, plain.all, plain.all, plain.all, device.name, plain.temporary, "none", 0.0, 0.0, 0, 0, None,
         )  # fmt: skip
-        return empty_policy(primal), report
+        return empty_policy(primal), primal.evaluate, report
     if size < plain.held:
         raise InfeasibleError(
             f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
-    target, least, bound, tried, off = size, plain.all, plain.held, [], 0
-    for compiles in range(1, COMPILES + 1):
-        candidate, proved = program.best(target)
-        bound = max(bound, proved if target == size else 0)
-        if candidate is None or candidate.policy in tried:
-            # Nothing more is predicted to fit. The model may be wrong, so XLA says what the smallest takes.
-            candidate = program.smallest(target)
-        if candidate is None or candidate.policy in tried:
-            break
-        tried.append(candidate.policy)
-        runnable = with_scans(primal, candidate.policy["scans"])
-        got = compiled_sizes(
-            device, step(lambda *leaves, r=runnable, p=candidate.policy: run_regions(r, p, leaves)), avals
-        )
-        least = min(least, got.all)
-        if got.all <= size:
-            result = candidate.result
-            gap = None if candidate.policy["scans"] else result.gap
-            report = Report(
-                size, plain.all, candidate.peak + off, got.all, device.name, got.temporary, "names",
-                candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
-            )  # fmt: skip
-            return candidate.policy, report
-        off = got.all - candidate.peak
-        # What the model lacks is the same bytes again, or the same share; a percent more for each compile.
-        target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
-        target = max(1, target - compiles * target // 100)
+    least, bound, compiles = plain.all, plain.held, 0
+    searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
+    for executor in executors:
+        search, off, last = searches[executor], 0, executor == executors[-1]
+        target, bound = size - compiles * size // 100, plain.held
+        tried: list[dict[str, Any]] = []
+        while compiles < (COMPILES if last else COMPILES - 1):
+            candidate, proved = search.best(target)
+            bound = bound if tried else max(bound, proved)
+            if last and (candidate is None or candidate.policy in tried):
+                # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
+                candidate = search.smallest(target)
+            if candidate is None or candidate.policy in tried:
+                break
+            compiles += 1
+            tried.append(candidate.policy)
+            got = compiled_sizes(device, step(lambda *leaves, run=candidate.run: run(leaves)), avals)
+            least = min(least, got.all)
+            if got.all <= size:
+                result = candidate.result
+                gap = None if candidate.policy["scans"] else result.gap
+                report = Report(
+                    size, plain.all, candidate.peak + off, got.all, device.name, got.temporary, executor,
+                    candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
+                )  # fmt: skip
+                return candidate.policy, candidate.run, report
+            off = got.all - candidate.peak
+            # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
+            target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
+            target = max(1, target - compiles * target // 100)
     raise NoPlanError(
         f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
-        f"no saved names take less than {bound}",
+        f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {bound}",
         floor=plain.held, smallest_known=least,
     )  # fmt: skip
 
@@ -340,8 +359,9 @@ class Checkpointed(Planned):
         has_aux: bool,
         limits: dict[str, Any],
         device: str | Target | None,
+        executor: str,
     ) -> None:
-        super().__init__(fn, budget, limits, device)
+        super().__init__(fn, budget, limits, device, executor)
         self.argnums, self.has_aux = argnums, has_aux
 
     def make(self, call: Call) -> Entry:
@@ -354,8 +374,10 @@ class Checkpointed(Planned):
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         target = self.device or target_of(None)
         program = Program(primal, call.avals, diff, [0], self.limits, target.device)
-        policy, report = aim(program, self.budget, lambda run: gradient_step(run, diff), call.avals, target)
-        return Entry(primal, with_scans(primal, policy["scans"]), policy, tree, report)
+        policy, run, report = aim(
+            program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
+        )
+        return Entry(primal, policy, run, tree, report)
 
 
 def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callable[..., Any]:
@@ -381,25 +403,34 @@ class BlockPolicy(Planned):
     """What `policy` returns."""
 
     def __init__(
-        self, fn: Callable[..., Any], budget: int | str, iterations: int, limits: dict[str, Any],
+        self,
+        fn: Callable[..., Any],
+        budget: int | str,
+        iterations: int,
+        limits: dict[str, Any],
         device: str | Target | None,
-    ) -> None:  # fmt: skip
-        super().__init__(fn, budget, limits, device)
+        executor: str,
+    ) -> None:
+        super().__init__(fn, budget, limits, device, executor)
         if iterations < 1:
             raise UsageError(f"iterations must be 1 or more, not {iterations}")
+        if iterations > 1:
+            if executor == "full":
+                raise UsageError('the body of a scan has names only: executor "full" needs iterations=1')
+            self.executors = EXECUTORS["names"]
         self.iterations = iterations
 
     def make(self, call: Call) -> Entry:
         body, tree = traced(self.fn, call)
         if self.iterations == 1:
-            policy, report = self.aimed(body, call.avals)
-            return Entry(body, with_scans(body, policy["scans"]), policy, tree, report)
+            policy, run, report = self.aimed(body, call.avals)
+            return Entry(body, policy, run, tree, report)
         whole, avals = scanned(self.fn, call, self.iterations)
-        policy, report = self.aimed(whole, avals)
+        policy, _, report = self.aimed(whole, avals)
         own = policy["scans"].get(str(scan_of(whole)), empty_policy(body))
-        return Entry(body, body, own, tree, report)
+        return Entry(body, own, partial(run_regions, body, own), tree, report)
 
-    def aimed(self, primal: Primal, avals: list[Any]) -> tuple[dict[str, Any], Report]:
+    def aimed(self, primal: Primal, avals: list[Any]) -> tuple[dict[str, Any], Run, Report]:
         diff = [i for i, a in enumerate(avals) if is_float(a)]
         losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
         if not diff or not losses:
@@ -426,7 +457,7 @@ class BlockPolicy(Planned):
 
             return both
 
-        return aim(program, self.budget, step, [*avals, *cotangents], target)
+        return aim(program, self.budget, step, [*avals, *cotangents], target, self.executors)
 
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
@@ -475,14 +506,16 @@ def checkpoint(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     device: str | Target | None = None,
+    executor: str = "auto",
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> Checkpointed:
     """`loss_fn` with checkpoints that keep its step with gradients within a budget.
 
     What is saved is named, and the function runs in regions, each under `jax.checkpoint` with a policy that
-    saves these names. Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and `jvp`
-    work. The first call with new shapes plans and compiles, also under a trace; later ones do neither.
+    saves these names. Where no names keep the budget, the step is one `custom_vjp` in the order of a plan.
+    Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and, with names, `jvp` work. The
+    first call with new shapes plans and compiles, also under a trace; later ones do neither.
 
     Args:
         loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays;
@@ -493,8 +526,10 @@ def checkpoint(
         argnums: the arguments that gradients are taken of, which the plan is for.
         device: what is planned and compiled for: "h100" or another that `compile_for` takes, which need not
             be there, or what it returns. None: the device that JAX runs on.
-        time_limit: seconds of each search of the core, of which there is one per compile, for functions with
-            scans up to six.
+        executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
+            budget or none is predicted to fit (docs/jax.md).
+        time_limit: seconds of each search of the core, of which there are up to four per compile, and for
+            functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
 
     On the CPU the caller's jit must be given `COMPILER_OPTIONS`, or XLA drops all checkpoints.
@@ -503,10 +538,12 @@ def checkpoint(
         BudgetError: no positive amount of bytes.
         NoPlanError: no plan was found that XLA compiles within the budget; `smallest_known` is the least that
             was reached, `floor` what is proved. InfeasibleError: proved that there is none.
-        UsageError: callbacks, no scalar loss, or arguments that cannot be planned for; no such device, or
-            wheels that it is compiled for with are missing.
+        UsageError: callbacks, no scalar loss, arguments that cannot be planned for, no such executor; in full
+            order gradients of other arguments than `argnums`, or of aux; no such device, or wheels that it is
+            compiled for with are missing.
     """
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits_of(time_limit, work_limit), device)
+    limits = limits_of(time_limit, work_limit)
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, device, executor)
 
 
 def policy(
@@ -515,6 +552,7 @@ def policy(
     *,
     iterations: int = 1,
     device: str | Target | None = None,
+    executor: str = "auto",
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> BlockPolicy:
@@ -529,7 +567,7 @@ def policy(
 
     The others, and errors, are those of `checkpoint`.
     """
-    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), device)
+    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), device, executor)
 
 
 def joint_of(

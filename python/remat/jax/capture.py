@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from remat import Graph, Plan
+from remat import Graph
 from remat.errors import UsageError
+from remat.jax.buffers import temporary_size
 from remat.jax.costs import (
     CALLBACKS,
     LIBRARY,
@@ -22,11 +23,14 @@ from remat.jax.costs import (
     inner_jaxprs,
     is_fused,
     seconds_of,
+    transposed,
     workspace_of,
 )
 from remat.jax.devices import CPU, Device
 from remat.jax.regions import PREFIX, Op, Primal, flatten
 
+#: Elements of a window of pooling at most, for gradients that XLA fuses.
+MOST_TILES = 16
 #: Folders whose lines are not the user's.
 LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
@@ -47,6 +51,19 @@ def place_of(source: Any) -> str:
     if not own:
         return "an unknown place"
     return f"{own[0].file_name}:{own[0].line_num} ({own[0].function_name.rpartition('.')[2]})"
+
+
+def in_tiles(op: Op) -> bool:
+    """Is it the gradient of max-pooling whose windows cover every element once?"""
+    if op.kind != "select_and_scatter_add" or op.params["select_prim"].name != "ge":
+        return False
+    window, shape = op.params["window_dimensions"], op.ins[1].aval.shape
+    return (
+        math.prod(window) <= MOST_TILES
+        and tuple(op.params["window_strides"]) == tuple(window)
+        and all(n % w == 0 for n, w in zip(shape, window, strict=True))
+        and not any(sum(pair) for pair in op.params["padding"])
+    )
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
@@ -96,8 +113,9 @@ class Joint:
     ) -> None:
         self.device = device
         fwd, bwd = halves(primal, avals, diff, losses)
-        ops, _, outs = flatten(fwd.jaxpr, fwd.consts)
-        back, _, self.grads = flatten(bwd.jaxpr, bwd.consts)
+        ops, consts, outs = flatten(fwd.jaxpr, fwd.consts)
+        back, more, self.grads = flatten(bwd.jaxpr, bwd.consts)
+        self.consts: dict[Any, Any] = consts | more
         results, residuals = outs[: len(primal.outputs)], outs[len(primal.outputs) :]
         self.results = results
         self.same: dict[Any, Any] = dict(zip(bwd.jaxpr.invars[len(losses) :], residuals, strict=True))
@@ -121,6 +139,12 @@ class Joint:
         self.inputs = [*fwd.jaxpr.invars, *bwd.jaxpr.invars[: len(losses)]]
         self.order(ops, back)
         self.build(between)
+
+    def in_full_order(self) -> Joint:
+        """The same halves as a graph for `remat.jax.full`, which has gradients of max-pooling of its own."""
+        other = copy.copy(self)
+        other.build(0, full=True)
+        return other
 
     def at(self, v: Any) -> Any:
         while not isinstance(v, Literal) and v in self.same:
@@ -193,7 +217,9 @@ class Joint:
     def is_view(self, op: Op) -> bool:
         return op.kind in VIEWS or op.kind in self.device.habits.views
 
-    def build(self, between: int) -> None:
+    def build(self, between: int, full: bool = False) -> None:
+        self.full = full
+        self.light: dict[Any, Op] = {}
         operands = self.operands()
         readers: dict[Any, int] = {}
         for op in [*self.forward, *self.backward]:
@@ -207,6 +233,9 @@ class Joint:
         values = [{"bytes": bytes_of(v)} for v in self.inputs]
         nodes: list[dict[str, Any]] = []
         self.value_of: dict[int, Any] = {}
+        self.stored: dict[int, Op] = {}
+        self.reads: dict[Op, list[Any]] = {}
+        self.fused: dict[Any, Op] = {}
 
         def add(name: str, reads: list[int], outs: list[int], duration: float, **more: Any) -> None:
             nodes.append({
@@ -215,13 +244,17 @@ class Joint:
             })  # fmt: skip
 
         habits = self.device.habits
+
+        def fuses(op: Op) -> bool:
+            return full and in_tiles(op)
+
         indices: dict[Op, int] = {}
         for op in self.backward:
-            if op.kind == "select_and_scatter_add" and habits.pooled_by_indices:
-                # XLA makes the indices of all elements when the program begins, and scatters by them.
+            if op.kind == "select_and_scatter_add" and habits.pooled_by_indices and not fuses(op):
+                # XLA makes the indices of all elements, and zeros, when the program begins.
                 shape = op.ins[1].aval.shape
                 indices[op] = len(values)
-                values.append({"bytes": 4 * len(shape) * math.prod(shape)})
+                values.append({"bytes": 4 * len(shape) * math.prod(shape) + bytes_of(op.ins[1])})
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
@@ -235,8 +268,11 @@ class Joint:
                 add("between", [], [len(values) - 1], 0.0, phase=phase, workspace=between)
             for op in ops:
                 reads: set[Any] = set()
+                inlined = self.inlined(op) if full else {}
                 for v in self.read(op.ins):
-                    reads |= leaves.get(v, {v} if v in index else set())
+                    parts = self.read(inlined[v].ins) if v in inlined else [v]
+                    for part in parts:
+                        reads |= leaves.get(part, {part} if part in index else set())
                 seconds = seconds_of(self.device, op.kind, op.params, op.ins, op.outs)
                 seconds += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
@@ -244,9 +280,16 @@ class Joint:
                     readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0])
                 )
                 dear = dear or (op.outs[0] in operands and not self.is_view(op))
-                if is_fused(op.kind, op.params, habits) and op.outs[0] not in kept and not dear:
-                    leaves[op.outs[0]], work[op.outs[0]] = reads, seconds
+                fusible = is_fused(op.kind, op.params, habits)
+                if fusible and op.outs[0] not in kept and not dear:
+                    for v in op.outs:
+                        leaves[v], work[v], self.fused[v] = reads, seconds, op
                     continue
+                self.stored[len(nodes)] = op
+                self.reads[op] = sorted(reads, key=index.__getitem__)
+                large = [v for v in reads if bytes_of(v) > bytes_of(op.outs[0]) // 8]
+                if op.kind == "concatenate" or (fusible and len(large) == 1):
+                    self.light[op.outs[0]] = op
                 for v in op.outs:
                     index[v] = len(values)
                     self.value_of[len(values)] = v
@@ -256,7 +299,9 @@ class Joint:
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
                     max(seconds, moved / self.device.bandwidth), phase=phase,
-                    workspace=workspace_of(self.device, op.kind, op.params, op.ins, op.outs),
+                    workspace=0 if fuses(op) else workspace_of(
+                        self.device, op.kind, op.params, op.ins, op.outs
+                    ),
                 )  # fmt: skip
                 if op in kernels:
                     values.append({"bytes": 0})
@@ -270,6 +315,39 @@ class Joint:
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         outputs = sorted({index[v] for v in kept if v in index})
         self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
+
+    def made_for(self, results: Sequence[Any]) -> set[int]:
+        """Numbers of the graph's values that are these results."""
+        wanted = set(self.read(results))
+        return {number for number, v in self.value_of.items() if v in wanted}
+
+    def inlined(self, op: Op) -> dict[Any, Op]:
+        """What an op reads and XLA fuses with the copy that it makes of an operand: concatenations, and what
+        is made of one large value."""
+        if op.kind != "conv_general_dilated" or not self.device.habits.transposed_operands:
+            return {}
+        pairs = zip(map(self.at, op.ins), transposed(op.params)[:2], strict=True)
+        return {v: self.light[v] for v, other in pairs if other and v in self.light}
+
+    def cone(self, op: Op) -> list[Op]:
+        """The fused ops that a stored op reads, in order, and the op itself."""
+        found: dict[Op, bool] = {}
+
+        fused = self.fused | self.inlined(op) if self.full else self.fused
+
+        def go(top: Op) -> None:
+            pending = [(top, iter(self.read(top.ins)))]
+            while pending:
+                current, rest = pending[-1]
+                maker = next((fused[v] for v in rest if v in fused), None)
+                if maker is None:
+                    pending.pop()
+                    found[current] = True
+                elif maker not in found:
+                    pending.append((maker, iter(self.read(maker.ins))))
+
+        go(op)
+        return list(found)
 
     def numbers(self, saved: Sequence[int]) -> set[int]:
         """Numbers, in the plain function, of the graph's values that can carry a name."""
@@ -290,51 +368,6 @@ class Joint:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
         return max(peak + self.copied, self.ends)
 
-    def size_of(self, plan: Plan) -> int:
-        """The same for a plan, with what fits into the buffers of results as XLA puts it there.
-
-        A result has a buffer all along. Before it is made the buffer holds temporaries of its size or less,
-        the largest ones first.
-        """
-        ops, values, end = self.graph.ops, self.graph.values, len(plan.steps)
-        born: dict[int, int] = {}
-        lives: dict[tuple[int, int], int] = {}
-        workspaces = []
-        for i, number in enumerate(plan.steps):
-            op = ops[number]
-            workspaces.append((op.workspace, i, i))
-            for v in op.inputs:
-                if v in born:
-                    lives[v, born[v]] = i
-            for v in op.outputs:
-                born[v] = i
-                lives[v, i] = i
-        results = [v for v in self.graph.outputs if v in born]
-        rooms = [(values[v].bytes, end if v in self.copies else born[v]) for v in results]
-        for v in results:
-            lives[v, born[v]] = end
-        plain = set(results) - self.copies
-        held = [(values[v].bytes, i, last) for (v, i), last in lives.items() if v not in plain]
-        left = packed([h for h in held + workspaces if h[0]], rooms)
-        alive = [0] * (end + 2)
-        for size, first, last in left:
-            alive[first] += size
-            alive[last + 1] -= size
-        return self.ends + max(itertools.accumulate(alive))
-
-
-def packed(
-    held: Sequence[tuple[int, int, int]], rooms: Sequence[tuple[int, int]]
-) -> list[tuple[int, int, int]]:
-    """Of buffers (bytes, first and last step), those that find no room in others (bytes, step from which it
-    is taken)."""
-    free = [(size, until, [False] * until) for size, until in sorted(rooms, key=lambda r: (r[0], -r[1]))]
-    left = []
-    for size, first, last in sorted(held, key=lambda h: (-h[0], h[1])):
-        for room, until, busy in free:
-            if room >= size and last < until and not any(busy[first : last + 1]):
-                busy[first : last + 1] = [True] * (last + 1 - first)
-                break
-        else:
-            left.append((size, first, last))
-    return left
+    def size_of(self, steps: Sequence[int]) -> int:
+        """The same for the steps of a plan, with what XLA puts into the buffers of results."""
+        return self.ends + temporary_size(self.graph, steps, self.copies)

@@ -173,6 +173,18 @@ def body_seconds(device: Device, jaxpr: Any) -> float:
     return total
 
 
+def transposed(params: dict[str, Any]) -> tuple[bool, bool, bool]:
+    """Which of a convolution's operands and its result XLA transposes, since they have not the one layout
+    that it runs: those of gradients of kernels."""
+    numbers = params["dimension_numbers"]
+    rank = len(numbers.out_spec)
+    image = (0, rank - 1, *range(1, rank - 1))
+    kernel = (rank - 1, rank - 2, *range(rank - 2))
+    specs = (numbers.lhs_spec, image), (numbers.rhs_spec, kernel), (numbers.out_spec, image)
+    left, right, out = (tuple(spec) != wanted for spec, wanted in specs)
+    return left, right, out
+
+
 def workspace_of(
     device: Device, kind: str, params: dict[str, Any], ins: Sequence[Any], outs: Sequence[Any]
 ) -> int:
@@ -187,13 +199,8 @@ def workspace_of(
             return bytes_of(outs[0] if batch > features else ins[1])
         if not habits.transposed_operands:
             return 0
-        # Of gradients of kernels, XLA transposes what has not the one layout that it runs.
-        numbers, rank = params["dimension_numbers"], len(outs[0].aval.shape)
-        space = tuple(range(1, rank - 1))
-        kernel = (rank - 1, rank - 2, *range(rank - 2))
-        laid_out = [(ins[0], numbers.lhs_spec, (0, rank - 1, *space)), (ins[1], numbers.rhs_spec, kernel)]
-        laid_out.append((outs[0], numbers.out_spec, (0, rank - 1, *space)))
-        return sum(bytes_of(v) for v, spec, wanted in laid_out if tuple(spec) != wanted)
+        turned = transposed(params)
+        return sum(bytes_of(v) for v, other in zip([*ins, *outs], turned, strict=True) if other)
     if kind == "select_and_scatter_add" and habits.pooled_by_indices:
         # The indices of the chosen elements; those of all elements are an op of their own.
         return 4 * len(ins[0].aval.shape) * math.prod(ins[0].aval.shape)

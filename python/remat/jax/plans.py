@@ -1,10 +1,10 @@
-"""Saved sets for a budget, from the core; bodies of scans get one each."""
+"""Plans for a budget, from the core, with what carries them out; bodies of scans get saved sets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import remat
@@ -12,9 +12,10 @@ from remat import PlanResult
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
 from remat.jax.devices import CPU, Device
-from remat.jax.regions import Policy, Primal, primal_of_jaxpr, shape_of, with_scans
+from remat.jax.full import FullOrder, ordered
+from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regions, shape_of, with_scans
 
-#: Searches of the core for one budget.
+#: Searches of the core until what XLA makes of a plan is within a budget by the model, at most.
 ATTEMPTS = 4
 #: What bodies of scans may save, of what they save when they save everything.
 LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.0)
@@ -23,7 +24,7 @@ Limits = Mapping[str, Any]
 
 @dataclass
 class Candidate:
-    """A plan of the core, and the policy that carries it out; `peak` in bytes, with the step's results."""
+    """A plan of the core, and what carries it out; `peak` in bytes, with the step's results."""
 
     result: PlanResult
     peak: int
@@ -31,10 +32,18 @@ class Candidate:
     overhead: float
     """Of the durations of the plain step, its scans as they are written."""
     policy: dict[str, Any]
+    """In full order what is saved, and the policies of the bodies of scans."""
+    run: Callable[[Sequence[Any]], list[Any]]
+    """The planned function, of the list of its arrays."""
 
 
 class Program:
-    """A function whose step is planned: with the bodies of its scans as they are, or at a level."""
+    """A function whose step is planned: with the bodies of its scans as they are, or at a level.
+
+    Plans of it are for saved names in regions.
+    """
+
+    executor = "names"
 
     def __init__(
         self,
@@ -89,36 +98,100 @@ class Program:
         best: Candidate | None = None
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
-            found = self.within(joint, budget, bounds)
-            if found is None:
-                continue
-            result, peak = found
-            if result.plan is None or result.saved is None:
+            result, bound = plan_within(
+                joint, budget, self.limits, lambda found, of=joint: of.size_of(steps_of(found)),
+                executor="partitioner",
+            )  # fmt: skip
+            bounds.append(bound)
+            if result is None or result.plan is None or result.saved is None:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
-                once = self.levels[0][1].graph.base_duration
-                best = Candidate(result, peak, duration, duration / once - 1, policy)
+                overhead = duration / self.levels[0][1].graph.base_duration - 1
+                run = partial(run_regions, primal, policy)
+                best = Candidate(result, joint.size_of(steps_of(result)), duration, overhead, policy, run)
         return best, min(bounds, default=budget)
 
-    def within(self, joint: Joint, budget: int, bounds: list[int]) -> tuple[PlanResult, int] | None:
-        """A plan whose bytes are within the budget, and these. The core counts what is alive; what XLA takes
-        for it may be more, so it is asked for that much less."""
-        asked = budget - joint.copied
-        for attempt in range(ATTEMPTS):
-            if asked <= 0:
-                break
-            result = remat.plan(joint.graph, asked, executor="partitioner", **self.limits)
-            if attempt == 0:
-                bounds.append(joint.size(result.peak_lower_bound))
-            if result.plan is None or result.peak is None or result.saved is None:
-                break
-            size = joint.size_of(result.plan)
-            if size <= budget:
-                return result, size
-            asked = min(asked, result.peak) - (size - budget)
-        return None
+
+def steps_of(result: PlanResult) -> list[int]:
+    return [] if result.plan is None else list(result.plan.steps)
+
+
+def plan_within(
+    joint: Joint, budget: int, limits: Limits, size_of: Callable[[PlanResult], int], **options: Any
+) -> tuple[PlanResult | None, int]:
+    """The first plan, of a few, whose size as XLA makes it is within the budget; a bound on all plans.
+
+    The core counts what is alive. XLA may take more for it, so the core is asked for that much less.
+    """
+    asked, bound = budget - joint.copied, 0
+    for attempt in range(ATTEMPTS):
+        if asked <= 0:
+            break
+        result = remat.plan(joint.graph, asked, **options, **limits)
+        bound = bound or joint.size(result.peak_lower_bound)
+        if result.plan is None or result.peak is None:
+            break
+        size = size_of(result)
+        if size <= budget:
+            return result, bound
+        # By what it is over, and more where that was not enough.
+        asked = min(asked, result.peak) - max(size - budget, attempt * budget // 200)
+    return None, bound or budget
+
+
+class FullProgram:
+    """Plans of the same function in full order: values may be kept, dropped and made again at any place."""
+
+    executor = "full"
+
+    def __init__(self, names: Program) -> None:
+        self.names = names
+        self.seen: list[Candidate] = []
+
+    @cached_property
+    def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
+        return [(primal, joint.in_full_order(), policies) for primal, joint, policies in self.names.levels]
+
+    def best(self, budget: int) -> tuple[Candidate | None, int]:
+        """As `Program.best`."""
+        found = [self.at(level, budget) for level in range(len(self.levels))]
+        plans = [candidate for candidate, _ in found if candidate is not None]
+        bounds = [bound for _, bound in found]
+        return min(plans, key=lambda c: c.duration, default=None), min(bounds, default=budget)
+
+    def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
+        joint = self.levels[level][1]
+        result, bound = plan_within(
+            joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak
+        )
+        return None if result is None else self.seen[-1], bound
+
+    def smallest(self, budget: int) -> Candidate | None:
+        """As `Program.smallest`."""
+        del budget
+        for level, (_, joint, _) in enumerate(self.levels):
+            result = remat.plan(joint.graph, objective="peak", **self.names.limits)
+            if result.plan is not None:
+                self.candidate(level, result)
+        return min(self.seen, key=lambda c: c.peak, default=None)
+
+    def candidate(self, level: int, result: PlanResult) -> Candidate:
+        assert result.plan is not None
+        primal, joint, policies = self.levels[level]
+        full = FullOrder(joint, list(result.plan.steps))
+        saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
+        policy = {
+            "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
+            "steps": full.live,
+        }  # fmt: skip
+        duration = sum(int(joint.graph.durations[n]) for n in full.live)
+        overhead = duration / self.levels[0][1].graph.base_duration - 1
+        peak = joint.size_of(full.live)
+        run = ordered(primal, full, self.names.diff, self.names.losses)
+        self.seen.append(Candidate(result, peak, duration, overhead, policy, run))
+        return self.seen[-1]
 
 
 @dataclass(frozen=True)

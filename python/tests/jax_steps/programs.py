@@ -92,6 +92,27 @@ def shuffle(v: Values, w: Any, r: random.Random, key: Any) -> Any:
     return jnp.concatenate([pick(v, r)[1:], pick(v, r)[:1]]) * jnp.sort(pick(v, r), 0)
 
 
+def pooled(v: Values, w: Any, r: random.Random, key: Any) -> Any:
+    x = pick(v, r)
+    size, stride = r.choice([((2, 2), (2, 2)), ((2, 1), (2, 1)), ((3, 3), (1, 1))])
+    x = jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, size, stride, "SAME")
+    return x.repeat(ROWS // x.shape[0], 0).repeat(WIDTH // x.shape[1], 1)
+
+
+def gathered(v: Values, w: Any, r: random.Random, key: Any) -> Any:
+    rows = jnp.asarray([r.randrange(ROWS) for _ in range(ROWS)])
+    return pick(v, r)[rows] - jnp.cumsum(pick(v, r), 1) / WIDTH
+
+
+def powers(v: Values, w: Any, r: random.Random, key: Any) -> Any:
+    x = jnp.tanh(pick(v, r))
+    return (1 + x * x) ** 1.5 + x**3 - jax.nn.logsumexp(x, 0)
+
+
+def rows(v: Values, w: Any, r: random.Random, key: Any) -> Any:
+    return jax.vmap(lambda x: jnp.sin(w @ x) + jnp.max(x))(pick(v, r))
+
+
 def scan(v: Values, w: Any, r: random.Random, key: Any) -> Any:
     out, each = jax.lax.scan(lambda c, x: (jnp.tanh(c @ w) + x, c.sum(0)), pick(v, r), jnp.ones((3, WIDTH)))
     return out * each.sum(0)
@@ -110,7 +131,7 @@ def loop(v: Values, w: Any, r: random.Random, key: Any) -> Any:
 
 RULES: list[Callable[..., Any]] = [
     dot, dot, scores, norm, elementwise, elementwise, add, add, product, named, inner_checkpoint, dropout,
-    convolution, shuffle,
+    convolution, shuffle, pooled, gathered, powers, rows,
 ]  # fmt: skip
 #: XLA compiles their bodies, under `jax.disable_jit()` Python runs them: bits may differ.
 LOOPS: list[Callable[..., Any]] = [scan, branch, loop]
@@ -132,7 +153,9 @@ def program(seed: int, loops: bool = True) -> tuple[Callable[..., Any], tuple[An
         values = [x]
         for rule, w in zip(rules, weights, strict=True):
             values.append(rule(values, w, pick_from, key))
-        return sum((y * y).mean() for y in values[-2:]), {"last": values[-1], "first": x.sum()}
+        return sum((y * y).mean() for y in values[-2:]), {
+            "last": values[-1], "first": x.sum(), "count": (values[-1] > 0).sum(), "number": 3,
+        }  # fmt: skip
 
     random_arrays = np.random.RandomState(seed)
     weights = [jnp.asarray(random_arrays.randn(WIDTH, WIDTH) / WIDTH**0.5) for _ in rules]

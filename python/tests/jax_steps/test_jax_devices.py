@@ -14,7 +14,6 @@ import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from remat.jax import devices  # noqa: E402
 from remat.jax.api import joint_of  # noqa: E402
-from remat.jax.capture import packed  # noqa: E402
 
 
 def loss(w: Any, x: Any) -> Any:
@@ -135,12 +134,6 @@ def test_dots_with_few_tiles_are_sums_of_partial_results(
     graph = rj.capture(lambda a, b: (a @ b).sum(), *shapes, device="h100")
     dots = [op.workspace for op in graph.ops if op.kind == "dot_general" and op.phase == "forward"]
     assert dots == [0 if parts == 1 else 4 * parts * rows * columns]
-
-
-def test_results_have_buffers_that_hold_smaller_temporaries_before() -> None:
-    # (bytes, first and last step); results (bytes, step that makes them).
-    assert packed([(8, 0, 3), (8, 2, 5), (4, 0, 5)], [(8, 4), (4, 9)]) == [(8, 2, 5)]
-    assert packed([(9, 0, 3), (8, 0, 4)], [(8, 4)]) == [(9, 0, 3), (8, 0, 4)]
 
 
 def test_equal_results_are_one_value_and_saved_under_all_their_names() -> None:

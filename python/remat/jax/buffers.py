@@ -1,0 +1,61 @@
+"""The temporary size that XLA's buffer assignment gives a plan."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+
+from remat import Graph
+
+
+def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] = ()) -> int:
+    """Bytes of the buffers that are no arguments and no results of the program.
+
+    XLA takes buffers from the largest to the smallest. Results of the program get buffers of their own, as
+    large as they are and there from the beginning; another value is put into the smallest of these that is
+    free as long as it lives. All else lies in one block, of about the most that lives in it at once.
+
+    copies: results of the program that are copied into their buffers at its end.
+    """
+    end = len(steps)
+    results = set(graph.outputs)
+    born: dict[int, int] = {}
+    last: dict[int, int] = {}
+    lives: list[tuple[int, int, int, bool]] = []  # bytes, first and last step, result of the program
+
+    def close(v: int) -> None:
+        lives.append((int(graph.bytes[v]), born[v], last[v], False))
+
+    for at, op in enumerate(steps):
+        for v in graph.op_inputs(op):
+            last[v] = at
+        for v in graph.op_outputs(op):
+            if v in born:
+                close(v)
+            born[v] = last[v] = at
+        if graph.workspaces[op]:
+            lives.append((int(graph.workspaces[op]), at, at, False))
+    for v in born:
+        if v in results:
+            lives.append((int(graph.bytes[v]), end if v in copies else born[v], end, True))
+        if v in copies:
+            last[v] = end - 1
+        if v in copies or v not in results:
+            close(v)
+    lives.sort(key=lambda life: (-life[0], not life[3], life[1]))
+    slots: list[list[tuple[int, int]]] = []
+    change = [0] * (end + 2)
+    for size, first, final, is_result in lives:
+        if is_result:
+            slots.append([(first, final)])
+            continue
+        for slot in reversed(slots):
+            i = bisect_right(slot, (first, end + 1))
+            if (i == 0 or slot[i - 1][1] < first) and (i == len(slot) or slot[i][0] > final):
+                insort(slot, (first, final))
+                break
+        else:
+            change[first] += size
+            change[final + 1] -= size
+    return max(accumulate(change))

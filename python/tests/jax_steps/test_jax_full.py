@@ -1,0 +1,227 @@
+"""Full order: budgets that no saved names keep, same results, refusals in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import remat  # noqa: E402
+import remat.jax as rj  # noqa: E402
+from remat.jax import api, full  # noqa: E402
+from remat.jax.buffers import temporary_size  # noqa: E402
+from remat.jax.capture import Joint  # noqa: E402
+
+WORK = 300
+
+
+@pytest.fixture(autouse=True)
+def double() -> Any:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def mlp(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return jnp.mean(x**2)
+
+
+def arguments(layers: int = 4) -> Any:
+    r = np.random.RandomState(0)
+    return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
+
+
+def jitted(fn: Any) -> Any:
+    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
+
+
+def same(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
+    return all(np.allclose(x, y, rtol=1e-12, atol=1e-14) for x, y in pairs)
+
+
+@pytest.fixture(scope="module")
+def ordered() -> Any:
+    """A plan that several tests look at."""
+    jax.config.update("jax_enable_x64", True)  # before `double` does
+    fn = rj.checkpoint(mlp, "80%", executor="full", work_limit=WORK)
+    fn.plan(*arguments())
+    return fn
+
+
+def test_the_prediction_is_what_xla_takes_and_results_are_those_of_the_plain_step(ordered: Any) -> None:
+    args = arguments()
+    report = ordered.plan(*args)
+    assert (report.executor, report.compiles) == ("full", 1)
+    assert report.compiled <= report.budget
+    assert abs(report.predicted - report.compiled) < 0.03 * report.temporary
+    assert report.overhead > 0
+    assert all("(mlp)" in name.source for name in ordered.names)
+    assert same(jitted(jax.value_and_grad(ordered))(*args), jax.jit(jax.value_and_grad(mlp))(*args))
+    with jax.disable_jit():
+        got, wanted = (jax.tree_util.tree_leaves(jax.value_and_grad(f)(*args)) for f in (ordered, mlp))
+        assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_vmap_and_derivatives_of_gradients_go_through(ordered: Any) -> None:
+    weights, x = arguments()
+    both = jnp.stack([x, 2 * x])
+    assert same(jax.vmap(ordered, (None, 0))(weights, both), jax.vmap(mlp, (None, 0))(weights, both))
+
+    def rows(fn: Any) -> Any:
+        return jax.vmap(jax.grad(fn), (None, 0))(weights, both)
+
+    def product(fn: Any) -> Any:
+        return jax.jvp(lambda w: jax.grad(fn)(w, x), (weights,), (weights,))
+
+    def norm(fn: Any) -> Any:
+        return jax.grad(lambda w: sum((g**2).sum() for g in jax.grad(fn)(w, x)))(weights)
+
+    for derived in (rows, product, norm):
+        assert same(derived(ordered), derived(mlp))
+
+
+def test_what_full_order_has_not_is_refused(ordered: Any, tmp_path: Path) -> None:
+    weights, x = arguments()
+    ordered.plan(weights, x)
+    with pytest.raises(remat.UsageError, match='executor="names" has plans that can'):
+        ordered.save(tmp_path / "policy.json")
+    with pytest.raises(remat.UsageError, match=r"of argnums only, not of an array of shape \(512, 64\)"):
+        jax.grad(ordered, argnums=1)(weights, x)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda w: ordered(w, x), (weights,), (weights,))
+    with pytest.raises(remat.UsageError, match="no executor 'both': 'auto', 'names', 'full'"):
+        rj.checkpoint(mlp, "70%", executor="both")
+    with pytest.raises(remat.UsageError, match='"full" needs iterations=1'):
+        rj.policy(mlp, "80%", executor="full", iterations=8)
+
+
+def test_constants_of_narrow_types_keep_their_types() -> None:
+    def narrow(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jax.nn.relu(0.5 * (x @ w) + 1).astype(jnp.bfloat16)
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    weights, x = ([w.astype(jnp.bfloat16) for w in arguments()[0]], arguments()[1].astype(jnp.bfloat16))
+    fn = rj.checkpoint(narrow, "85%", executor="full", work_limit=WORK)
+    got, wanted = (jitted(jax.value_and_grad(f))(weights, x) for f in (fn, narrow))
+    assert fn.report.executor == "full"
+    for a, b in zip(jax.tree_util.tree_leaves(got), jax.tree_util.tree_leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=0.1, atol=1e-2)
+
+
+def test_aux_is_no_part_of_the_gradients() -> None:
+    def with_aux(weights: Any, x: Any) -> Any:
+        return mlp(weights, x), {"norm": (weights[0] ** 2).sum(), "count": (x > 0).sum()}
+
+    fn = rj.checkpoint(with_aux, "90%", executor="full", has_aux=True, work_limit=WORK)
+    got = jitted(jax.value_and_grad(fn, has_aux=True))(*arguments())
+    assert same(got, jax.jit(jax.value_and_grad(with_aux, has_aux=True))(*arguments()))
+    with pytest.raises(remat.UsageError, match="has no gradients of aux"):
+        jax.grad(lambda w, x: fn(w, x)[0] + fn(w, x)[1]["norm"])(*arguments())
+
+
+def test_a_block_and_scans_within_run_in_full_order() -> None:
+    def block(weights: Any, x: Any) -> Any:
+        def body(x: Any, w: Any) -> Any:
+            return jnp.tanh(x @ w), None
+
+        return jax.lax.scan(body, mlp(weights, x) + x, jnp.stack(weights))[0]
+
+    fn = rj.policy(block, "90%", executor="full", work_limit=WORK)
+    weights, x = arguments(2)
+
+    def loss(f: Any) -> Any:
+        return lambda w: (f(w, x) ** 2).mean()
+
+    got = jitted(jax.value_and_grad(loss(fn)))(weights)
+    assert same(got, jax.value_and_grad(loss(block))(weights))
+    assert fn.report.executor == "full"
+    assert fn.report.compiled <= fn.report.budget
+
+
+def test_a_budget_that_no_saved_names_keep_gets_full_order() -> None:
+    """Skips cross everywhere, and what they are made of is dear."""
+
+    def skips(weights: Any, x: Any) -> Any:
+        kept = []
+        for w in weights:
+            x = jnp.tanh(x @ w)
+            kept.append(x)
+        for w, skip in zip(weights[::-1], kept[::-1], strict=True):
+            x = jnp.tanh(x @ w + skip)
+        return jnp.mean(x**2)
+
+    args = arguments()
+    fn = rj.checkpoint(skips, "80%", work_limit=3000)
+    report = fn.plan(*args)
+    assert (report.executor, report.compiled <= report.budget) == ("full", True)
+    assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(skips))(*args))
+
+
+def test_convolutions_that_read_concatenations_and_pooling() -> None:
+    def loss(kernels: Any, x: Any) -> Any:
+        def conv(x: Any, kernel: Any) -> Any:
+            spec = ("NHWC", "HWIO", "NHWC")
+            made = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=spec)
+            return jax.nn.relu(made)
+
+        skip = conv(conv(x, kernels[0]), kernels[1])
+        x = jax.lax.reduce_window(skip, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = conv(x, kernels[1]).repeat(2, 1).repeat(2, 2)
+        return (conv(jnp.concatenate([skip, x], -1), kernels[2]) ** 2).mean()
+
+    r = np.random.RandomState(0)
+    kernels = [jnp.asarray(r.randn(3, 3, *io) / 9) for io in ((4, 8), (8, 8), (16, 4))]
+    x = jnp.asarray(r.randn(4, 16, 16, 4))
+    fn = rj.checkpoint(loss, "60%", executor="full", work_limit=1000)
+    report = fn.plan(kernels, x)
+    assert abs(report.predicted - report.compiled) < 0.03 * report.temporary
+    assert same(jitted(jax.value_and_grad(fn))(kernels, x), jax.jit(jax.value_and_grad(loss))(kernels, x))
+
+
+@pytest.mark.parametrize("window", [(1, 2, 4, 1)])
+def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
+    r = np.random.RandomState(0)
+    x = jnp.asarray(r.randint(3, size=(4, 8, 8, 3)), jnp.float32)  # with ties
+
+    def pooled(x: Any) -> Any:
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+
+    got, pull = jax.vjp(pooled, x)
+    ct = jnp.asarray(r.randn(*got.shape), jnp.float32)
+    assert np.array_equal(pull(ct)[0], full.unpooled(ct, x, window))
+
+
+def test_a_loss_that_a_plan_makes_again_is_there_for_the_forward_half() -> None:
+    args = arguments(2)
+    call = api.Call.of(args)
+    primal, _ = api.traced(mlp, call)
+    diff = api.differentiated(call, (0,), len(args))
+    joint = Joint(primal, call.avals, diff).in_full_order()
+    loss = joint.graph.producers[next(iter(joint.made_for(joint.results)))]
+    order = full.FullOrder(joint, [*range(joint.graph.num_ops), loss])
+    assert order.live == list(range(joint.graph.num_ops))
+    run = full.ordered(primal, order, diff, [0])
+    value, grads = api.gradient_step(lambda *leaves: run(leaves), diff)(*call.arrays)
+    assert same((value[0], list(grads)), jax.value_and_grad(mlp)(*args))
+
+
+def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> None:
+    sizes = [10, 10, 30, 10]
+    ops = [{"name": f"op{i}", "duration": 1, "inputs": [i], "outputs": [i + 1]} for i in range(3)]
+    graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
+    # Value 1 lies where value 3 will be, value 2 is larger than that.
+    assert temporary_size(graph, [0, 1, 2]) == 30
+    ops[2]["inputs"] = [1, 2]
+    graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
+    assert temporary_size(graph, [0, 1, 2]) == 40
+    # A copied result is in memory of its own until the end, and its buffer is free until then.
+    assert temporary_size(graph, [0, 1, 2], copies={3}) == 30 + 10
