@@ -99,9 +99,8 @@ class Program:
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
             result, bound = plan_within(
-                joint, budget, self.limits, lambda found, of=joint: of.size_of(steps_of(found)),
-                executor="partitioner",
-            )  # fmt: skip
+                joint, budget, self.limits, partial(size_of, joint), executor="partitioner"
+            )
             bounds.append(bound)
             if result is None or result.plan is None or result.saved is None:
                 continue
@@ -110,20 +109,22 @@ class Program:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
-                best = Candidate(result, joint.size_of(steps_of(result)), duration, overhead, policy, run)
+                best = Candidate(result, size_of(joint, result), duration, overhead, policy, run)
         return best, min(bounds, default=budget)
 
 
-def steps_of(result: PlanResult) -> list[int]:
-    return [] if result.plan is None else list(result.plan.steps)
+def size_of(joint: Joint, result: PlanResult) -> int:
+    """What XLA reports for a plan by the model, in bytes."""
+    return joint.size_of([] if result.plan is None else result.plan.steps)
 
 
 def plan_within(
-    joint: Joint, budget: int, limits: Limits, size_of: Callable[[PlanResult], int], **options: Any
+    joint: Joint, budget: int, limits: Limits, measure: Callable[[PlanResult], int], **options: Any
 ) -> tuple[PlanResult | None, int]:
     """The first plan, of a few, whose size as XLA makes it is within the budget; a bound on all plans.
 
     The core counts what is alive. XLA may take more for it, so the core is asked for that much less.
+    measure: bytes that XLA takes for a plan.
     """
     asked, bound = budget - joint.copied, 0
     for attempt in range(ATTEMPTS):
@@ -133,7 +134,7 @@ def plan_within(
         bound = bound or joint.size(result.peak_lower_bound)
         if result.plan is None or result.peak is None:
             break
-        size = size_of(result)
+        size = measure(result)
         if size <= budget:
             return result, bound
         # By what it is over, and more where that was not enough.
