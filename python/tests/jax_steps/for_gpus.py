@@ -32,10 +32,11 @@ def test_every_device_compiles(device: Any) -> None:
     assert target.compile(loss, *shapes(1, 64)).memory_analysis().argument_size_in_bytes >= 4 * 256 * 256
 
 
-def test_the_budget_is_kept_by_what_xla_says_for_the_device() -> None:
-    planned = rj.checkpoint(loss, "75%", device="h100", work_limit=1000)
+@pytest.mark.parametrize("executor", ["names", "full"])
+def test_the_budget_is_kept_by_what_xla_says_for_the_device(executor: str) -> None:
+    planned = rj.checkpoint(loss, "75%", device="h100", work_limit=1000, executor=executor)
     report = planned.plan(*shapes())
-    assert (report.device, report.executor) == ("h100", "names")
+    assert (report.device, report.executor) == ("h100", executor)
     assert report.compiled <= report.budget < report.plain
     sizes = rj.compile_for("h100").compile(jax.value_and_grad(planned), *shapes()).memory_analysis()
     got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
