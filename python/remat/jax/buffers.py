@@ -16,7 +16,8 @@ def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] =
     large as they are and there from the beginning; another value is put into the smallest of these that is
     free as long as it lives. All else lies in one block, of about the most that lives in it at once.
 
-    copies: results of the program that are copied into their buffers at its end.
+    copies: results of the program that are copied into their buffers at its end. Where they come from is in
+    memory all along, as XLA fills it with zeros when the program begins.
     """
     end = len(steps)
     results = set(graph.outputs)
@@ -37,11 +38,11 @@ def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] =
         if graph.workspaces[op]:
             lives.append((int(graph.workspaces[op]), at, at, False))
     for v in born:
-        if v in results:
-            lives.append((int(graph.bytes[v]), end if v in copies else born[v], end, True))
         if v in copies:
-            last[v] = end - 1
-        if v in copies or v not in results:
+            lives.append((int(graph.bytes[v]), 0, end, False))
+        elif v in results:
+            lives.append((int(graph.bytes[v]), born[v], end, True))
+        else:
             close(v)
     lives.sort(key=lambda life: (-life[0], not life[3], life[1]))
     slots: list[list[tuple[int, int]]] = []
