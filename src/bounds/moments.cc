@@ -160,7 +160,7 @@ class Moments::Call {
       if (done() || !settled(std::move(some))) return;
     }
     while (!done() && !too_large(chosen)) {
-      const OpId next = next_moment();
+      const OpId next = moment_to_repair();
       if (!next) return;
       chosen.push_back(next);
       state_.is_chosen_ = true;  // the bounds of the relaxation from here on are unknown
@@ -216,7 +216,7 @@ class Moments::Call {
 
   /// The moment at which repairing the last solution, read as a plan, costs most; none if it fits, or if only
   /// chosen moments are over the budget.
-  OpId next_moment() const {
+  OpId moment_to_repair() const {
     if (!state_.solution_) return OpId::none();
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }
