@@ -12,42 +12,13 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
-
-WORK = 300  # enough for steps of this size, the same on every machine
-
-
-@pytest.fixture(autouse=True)
-def double() -> Any:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
-def mlp(weights: Any, x: Any) -> Any:
-    for w in weights:
-        x = jnp.tanh(x @ w)
-    return jnp.mean(x**2)
-
-
-def arguments(layers: int = 6) -> Any:
-    r = np.random.RandomState(0)
-    return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
+from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
 
 
 def planned(fn: Any, budget: int | str = "80%", **more: Any) -> Any:
     return rj.checkpoint(fn, budget, work_limit=WORK, **more)
-
-
-def jitted(fn: Any) -> Any:
-    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
-
-
-def same(a: Any, b: Any) -> bool:
-    pairs = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
-    return all(np.allclose(x, y, rtol=1e-12, atol=1e-14) for x, y in pairs)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +93,7 @@ def test_names_say_what_is_saved_and_where_it_is_made(six: Any) -> None:
     names = six.names
     assert names
     assert all(n.bytes == 8 * 512 * 64 for n in names if n.shape == (512, 64))
-    assert all("test_jax_checkpoint.py" in n.source and "(mlp)" in n.source for n in names)
+    assert all("steps.py" in n.source and "(mlp)" in n.source for n in names)
 
 
 def test_a_saved_policy_is_run_without_remat(six: Any, tmp_path: Path) -> None:

@@ -15,35 +15,7 @@ import remat.jax as rj  # noqa: E402
 from remat.jax import api, full  # noqa: E402
 from remat.jax.buffers import temporary_size  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
-
-WORK = 300
-
-
-@pytest.fixture(autouse=True)
-def double() -> Any:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
-def mlp(weights: Any, x: Any) -> Any:
-    for w in weights:
-        x = jnp.tanh(x @ w)
-    return jnp.mean(x**2)
-
-
-def arguments(layers: int = 4) -> Any:
-    r = np.random.RandomState(0)
-    return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
-
-
-def jitted(fn: Any) -> Any:
-    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
-
-
-def same(a: Any, b: Any) -> bool:
-    pairs = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
-    return all(np.allclose(x, y, rtol=1e-12, atol=1e-14) for x, y in pairs)
+from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +23,12 @@ def ordered() -> Any:
     """A plan that several tests look at."""
     jax.config.update("jax_enable_x64", True)  # before `double` does
     fn = rj.checkpoint(mlp, "80%", executor="full", work_limit=WORK)
-    fn.plan(*arguments())
+    fn.plan(*arguments(4))
     return fn
 
 
 def test_the_prediction_is_what_xla_takes_and_results_are_those_of_the_plain_step(ordered: Any) -> None:
-    args = arguments()
+    args = arguments(4)
     report = ordered.plan(*args)
     assert (report.executor, report.compiles) == ("full", 1)
     assert report.compiled <= report.budget
@@ -70,7 +42,7 @@ def test_the_prediction_is_what_xla_takes_and_results_are_those_of_the_plain_ste
 
 
 def test_vmap_and_derivatives_of_gradients_go_through(ordered: Any) -> None:
-    weights, x = arguments()
+    weights, x = arguments(4)
     both = jnp.stack([x, 2 * x])
     assert same(jax.vmap(ordered, (None, 0))(weights, both), jax.vmap(mlp, (None, 0))(weights, both))
 
@@ -88,7 +60,7 @@ def test_vmap_and_derivatives_of_gradients_go_through(ordered: Any) -> None:
 
 
 def test_what_full_order_has_not_is_refused(ordered: Any, tmp_path: Path) -> None:
-    weights, x = arguments()
+    weights, x = arguments(4)
     ordered.plan(weights, x)
     with pytest.raises(remat.UsageError, match='executor="names" has plans that can'):
         ordered.save(tmp_path / "policy.json")
@@ -108,7 +80,7 @@ def test_constants_of_narrow_types_keep_their_types() -> None:
             x = jax.nn.relu(0.5 * (x @ w) + 1).astype(jnp.bfloat16)
         return (x.astype(jnp.float32) ** 2).mean()
 
-    weights, x = ([w.astype(jnp.bfloat16) for w in arguments()[0]], arguments()[1].astype(jnp.bfloat16))
+    weights, x = ([w.astype(jnp.bfloat16) for w in arguments(4)[0]], arguments(4)[1].astype(jnp.bfloat16))
     fn = rj.checkpoint(narrow, "85%", executor="full", work_limit=WORK)
     got, wanted = (jitted(jax.value_and_grad(f))(weights, x) for f in (fn, narrow))
     assert fn.report.executor == "full"
@@ -122,10 +94,10 @@ def test_aux_is_no_part_of_the_gradients() -> None:
         return mlp(weights, x), {"norm": (weights[0] ** 2).sum(), "count": (x > 0).sum()}
 
     fn = rj.checkpoint(with_aux, "90%", executor="full", has_aux=True, work_limit=WORK)
-    got = jitted(jax.value_and_grad(fn, has_aux=True))(*arguments())
-    assert same(got, jax.jit(jax.value_and_grad(with_aux, has_aux=True))(*arguments()))
+    got = jitted(jax.value_and_grad(fn, has_aux=True))(*arguments(4))
+    assert same(got, jax.jit(jax.value_and_grad(with_aux, has_aux=True))(*arguments(4)))
     with pytest.raises(remat.UsageError, match="has no gradients of aux"):
-        jax.grad(lambda w, x: fn(w, x)[0] + fn(w, x)[1]["norm"])(*arguments())
+        jax.grad(lambda w, x: fn(w, x)[0] + fn(w, x)[1]["norm"])(*arguments(4))
 
 
 def test_a_block_and_scans_within_run_in_full_order() -> None:
@@ -159,7 +131,7 @@ def test_a_budget_that_no_saved_names_keep_gets_full_order() -> None:
             x = jnp.tanh(x @ w + skip)
         return jnp.mean(x**2)
 
-    args = arguments()
+    args = arguments(4)
     fn = rj.checkpoint(skips, "80%", work_limit=3000)
     report = fn.plan(*args)
     assert (report.executor, report.compiled <= report.budget) == ("full", True)
