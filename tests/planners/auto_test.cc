@@ -84,6 +84,13 @@ TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {
   EXPECT_EQ(schedule(result).back(), "bound");
 }
 
+/// The last program's solution names the next moment, where the relaxation names none.
+TEST(Auto, ProvesAChainNearItsLeastPeakFromMomentsThatPlansName) {
+  const PlanResult result = plan(chain({.length = 8, .bytes = 100}), 40, 3'000'000);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(result.cost.duration, Duration(46));
+}
+
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
             (Names{"keep_all", "retention", "search", "lns", "search", "lns"}));
