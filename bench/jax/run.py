@@ -63,22 +63,23 @@ def measured(fn: Callable[..., Any], args: Sequence[Any], setting: Setting) -> S
     compiling = time.process_time() - start
     sizes = compiled.memory_analysis()
     held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
-    seconds = [0.0]
     if setting.device is None:
-        seconds = []
-        for _ in range(setting.repeats):
-            start = time.process_time()
-            jax.block_until_ready(compiled(*args))
-            seconds.append(time.process_time() - start)
-        flops = float((compiled.cost_analysis() or {}).get("flops", 0))
+        flops, seconds = flops_of(compiled), min(running(compiled, args) for _ in range(setting.repeats))
     else:
-        flops = flops_before_compiling(step, args)
+        flops, seconds = flops_of(jax.jit(step).lower(*args)), 0.0
     temporary = int(sizes.temp_size_in_bytes)
-    return Step(temporary, int(temporary + held), flops, compiling, min(seconds))
+    return Step(temporary, int(temporary + held), flops, compiling, seconds)
 
 
-def flops_before_compiling(step: Callable[..., Any], args: Sequence[Any]) -> float:
-    return float((jax.jit(step).lower(*args).cost_analysis() or {}).get("flops", 0))
+def running(compiled: Any, args: Sequence[Any]) -> float:
+    start = time.process_time()
+    jax.block_until_ready(compiled(*args))
+    return time.process_time() - start
+
+
+def flops_of(program: Any) -> float:
+    """Of a program before or after it is compiled."""
+    return float((program.cost_analysis() or {}).get("flops", 0))
 
 
 class Table:
@@ -131,7 +132,7 @@ def planned(
     if setting.device is None:
         got = measured(fn, args, setting)
     else:  # the report's sizes are of the same compile
-        flops = flops_before_compiling(jax.value_and_grad(fn), args)
+        flops = flops_of(jax.jit(jax.value_and_grad(fn)).lower(*args))
         got = Step(report.temporary, report.compiled, flops, 0.0, 0.0)
     assert got.total == report.compiled <= budget
     predicted = report.predicted - (got.total - got.temporary)

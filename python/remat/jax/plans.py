@@ -43,8 +43,6 @@ class Program:
     Plans of it are for saved names in regions.
     """
 
-    executor = "names"
-
     def __init__(
         self,
         primal: Primal,
@@ -98,7 +96,7 @@ class Program:
         best: Candidate | None = None
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
-            result, bound = plan_within(
+            result, size, bound = plan_within(
                 joint, budget, self.limits, partial(size_of, joint), executor="partitioner"
             )
             bounds.append(bound)
@@ -109,7 +107,7 @@ class Program:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
-                best = Candidate(result, size_of(joint, result), duration, overhead, policy, run)
+                best = Candidate(result, size, duration, overhead, policy, run)
         return best, min(bounds, default=budget)
 
 
@@ -120,8 +118,9 @@ def size_of(joint: Joint, result: PlanResult) -> int:
 
 def plan_within(
     joint: Joint, budget: int, limits: Limits, measure: Callable[[PlanResult], int], **options: Any
-) -> tuple[PlanResult | None, int]:
-    """The first plan, of a few, whose size as XLA makes it is within the budget; a bound on all plans.
+) -> tuple[PlanResult | None, int, int]:
+    """The first plan, of a few, whose size as XLA makes it is within the budget; that size; a bound on all
+    plans.
 
     The core counts what is alive. XLA may take more for it, so the core is asked for that much less.
     measure: bytes that XLA takes for a plan.
@@ -136,16 +135,14 @@ def plan_within(
             break
         size = measure(result)
         if size <= budget:
-            return result, bound
+            return result, size, bound
         # By what it is over, and more where that was not enough.
         asked = min(asked, result.peak) - max(size - budget, attempt * budget // 200)
-    return None, bound or budget
+    return None, 0, bound or budget
 
 
 class FullProgram:
     """Plans of the same function in full order: values may be kept, dropped and made again at any place."""
-
-    executor = "full"
 
     def __init__(self, names: Program) -> None:
         self.names = names
@@ -164,7 +161,7 @@ class FullProgram:
 
     def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
         joint = self.levels[level][1]
-        result, bound = plan_within(
+        result, _, bound = plan_within(
             joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak
         )
         return None if result is None else self.seen[-1], bound

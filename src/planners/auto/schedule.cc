@@ -116,9 +116,7 @@ class Schedule {
 
   void raise_bound(double share) {
     if (problem_.order != OrderMode::kFixed) return;
-    const PlanResult& best = arms_.best();
-    const bool is_near =
-        real(best.cost.duration) <= (1 + own_.bound_gap) * real(best.duration_bound.duration);
+    const bool is_near = gap(arms_.best()) <= own_.bound_gap;
     const bool has_time = is_near && share * seconds_left() >= own_.bound_seconds_per_op * real(num_ops());
     if (is_small() || has_time) arms_.raise_bound(share);
   }
