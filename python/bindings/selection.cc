@@ -11,7 +11,8 @@ namespace {
 using Life = std::tuple<int, int, std::int64_t>;
 using Item = std::tuple<std::int64_t, std::vector<Life>, std::vector<int>, std::vector<int>>;
 
-nb::tuple select(const std::vector<std::int64_t>& room, const std::vector<Item>& items, double time_limit) {
+nb::tuple select(const std::vector<std::int64_t>& room, const std::vector<Item>& items,
+                 std::optional<double> time_limit, std::optional<std::int64_t> work_limit) {
   SelectionProblem problem;
   for (std::int64_t bytes : room) problem.room.emplace_back(bytes);
   for (const auto& [gain, lives, excludes, needs] : items) {
@@ -20,10 +21,11 @@ nb::tuple select(const std::vector<std::int64_t>& room, const std::vector<Item>&
     problem.items.push_back(std::move(item));
   }
   PlannerThread thread;
-  thread.limits().set_time(time_limit);
+  if (time_limit) thread.limits().set_time(*time_limit);
+  if (work_limit) thread.limits().set_work(*work_limit);
   Selection found;
   thread.run([&] { found = select_within(problem, thread.limits()); }, nb::none());
-  return nb::make_tuple(found.items, found.gain.count(), found.bound.count());
+  return nb::make_tuple(found.items, found.gain.count(), found.bound.count(), thread.limits().work());
 }
 
 nb::tuple split(const std::vector<std::int64_t>& room,
@@ -49,12 +51,14 @@ nb::tuple split(const std::vector<std::int64_t>& room,
 }  // namespace
 
 void bind_selection(nb::module_& m) {
-  m.def("select_within", select, nb::arg("room"), nb::arg("items"), nb::arg("time_limit"),
+  m.def("select_within", select, nb::arg("room"), nb::arg("items"), nb::arg("time_limit").none() = nb::none(),
+        nb::arg("work_limit").none() = nb::none(),
         nb::sig("def select_within(room: list[int], items: list[tuple[int, list[tuple[int, int, int]], "
-                "list[int], list[int]]], time_limit: float) -> tuple[list[int], int, int]"),
+                "list[int], list[int]]], time_limit: float | None = None, work_limit: int | None = None) "
+                "-> tuple[list[int], int, int, int]"),
         "The items to keep in memory for the most time saved. room: bytes of each moment. items: gain, "
         "stretches (begin, end, bytes), items that exclude it, items that it requires. Returns the "
-        "items, their gain, and an upper bound on any gain.");
+        "items, their gain, an upper bound on any gain, and the units of work that it took.");
   m.def("split_within", split, nb::arg("room"), nb::arg("parts"), nb::arg("work_limit"),
         nb::sig("def split_within(room: list[int], parts: list[list[tuple[int, list[int]]]], work_limit: int)"
                 " -> tuple[list[int], int, int, bool]"),

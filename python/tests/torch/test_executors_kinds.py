@@ -237,7 +237,7 @@ def state(model: nn.Module, steps: int = 2) -> list[torch.Tensor]:
 def planned(model: nn.Module, budget: str = "80%") -> remat.torch.CheckpointPolicies:
     """Within the budget, or within what is known to work."""
     find = lambda limit: remat.torch.checkpoint_policy(  # noqa: E731
-        model, batch(), limit, costs="measured", time_limit=0.5, compare=False
+        model, batch(), limit, costs="measured", work_limit=5_000_000, compare=False
     )
     try:
         return find(budget)

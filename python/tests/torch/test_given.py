@@ -53,7 +53,9 @@ def frozen() -> nn.Module:
 
 
 def policy(model: Any, inputs: Any, budget: Any = "100%", **options: Any) -> Any:
-    return remat.torch.checkpoint_policy(model, inputs, budget, compare=False, time_limit=0.5, **options)
+    return remat.torch.checkpoint_policy(
+        model, inputs, budget, compare=False, **{"work_limit": 5_000_000, **options}
+    )
 
 
 def largest(model: Any, inputs: Any, budget: Any = "1GiB", **options: Any) -> Any:

@@ -164,7 +164,7 @@ def test_checkpoints_save_what_decides(routing: Literal["once", "recompute"]) ->
     x, model = batch(), net(ties=True)
     peak = remat.torch.checkpoint_policy(model, x, "100%", compare=False).report.eager_peak
     policies = remat.torch.checkpoint_policy(
-        model, x, int(0.75 * peak), routing=routing, time_limit=0.5, compare=False
+        model, x, int(0.75 * peak), routing=routing, work_limit=5_000_000, compare=False
     )
     wrapped = [region for region in policies.regions.values() if region is not None]
     assert wrapped

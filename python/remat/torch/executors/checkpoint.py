@@ -36,8 +36,11 @@ Regions = Mapping[str, Region | None]
 
 # Default seconds of the search, after the first two recordings.
 _SEARCH_S = 10.0
-# Seconds of one choice.
+# Seconds of one choice; with a work limit, units of work.
 _CHOICE_S = 2.0
+_CHOICE_WORK = 20_000_000
+# Units of work to run and record one op.
+_OP_WORK = 1_000
 # Most choices from one starting point, each nearer to the budget.
 _ROUNDS = 4
 # Bytes of the budget for scalars that kernels store in tensors of one element, which no op shows.
@@ -67,6 +70,7 @@ def checkpoint_policy(
     costs: str = "measured",
     routing: Literal["once", "recompute"] = "once",
     time_limit: float | None = None,
+    work_limit: int | None = None,
     compare: bool = True,
 ) -> CheckpointPolicies:
     """Choose the results that each block of the model saves, so that a step under `torch.utils.checkpoint` is
@@ -83,7 +87,8 @@ def checkpoint_policy(
         outputs: whether the model's outputs are "held" or "dropped" while the backward runs.
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once", their results saved,
             or "recompute" with their block.
-        time_limit: seconds of the search.
+        time_limit: seconds of the search; 10 without any limit.
+        work_limit: the same in deterministic units of work.
         compare: also plan for our own executor, for `report.full`; that takes as long as :func:`fit`.
 
     Raises:
@@ -98,14 +103,15 @@ def checkpoint_policy(
         raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")
     if outputs not in ("held", "dropped"):
         raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
-    asked = {"reserve": reserve, "optimizer": optimizer, "costs": costs, "time_limit": time_limit}
-    options = Options.from_mapping({"budget": budget, "routing": routing, **asked})
+    asked = {"reserve": reserve, "optimizer": optimizer, "costs": costs}
+    limits = {"time_limit": time_limit, "work_limit": work_limit}
+    options = Options.from_mapping({"budget": budget, "routing": routing, **asked, **limits})
     beside = options.size("reserve")
     if optimizer is not None:
         beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
     with one_at_a_time():
         trial = _Trial(model, sample_inputs, loss, outputs == "held", options.cost_source(None, runs=True))
-        search = _Search(trial, names, time_limit or _SEARCH_S, beside, routing)
+        search = _Search(trial, names, _Effort(time_limit, work_limit), beside, routing)
         beside = search.beside
         keep_all = search.eager.peak + _UNSEEN + beside
         limit = remat.parse_bytes(budget, keep_all_peak=keep_all) - beside
@@ -221,6 +227,32 @@ class _Found:
     step: ExecutorStep
 
 
+class _Effort:
+    """What a search may take: seconds from its begin, units of work, or both."""
+
+    def __init__(self, seconds: float | None, work: int | None) -> None:
+        self.seconds = _SEARCH_S if seconds is None and work is None else seconds
+        self.work_left = work
+        self.end: float | None = None
+
+    def begin(self) -> None:
+        self.end = None if self.seconds is None else time.monotonic() + self.seconds
+
+    def spend(self, units: int) -> None:
+        if self.work_left is not None:
+            self.work_left -= units
+
+    def is_over(self) -> bool:
+        late = self.end is not None and time.monotonic() > self.end
+        return late or (self.work_left is not None and self.work_left <= 0)
+
+    def of_choice(self) -> dict[str, Any]:
+        """Limits of one selection."""
+        if self.work_left is None:
+            return {"time_limit": _CHOICE_S}
+        return {"work_limit": max(1, min(_CHOICE_WORK, self.work_left))}
+
+
 @dataclass
 class _Search:
     """beside: reserved bytes. eager: the step without checkpoints; expected: its results; unseen: its bytes
@@ -229,7 +261,7 @@ class _Search:
 
     trial: _Trial
     names: Sequence[str]
-    seconds: float
+    effort: _Effort
     beside: int
     routing: str
     eager: ExecutorStep = field(init=False)
@@ -265,18 +297,18 @@ class _Search:
         """Starts with all blocks checkpointed; then without the last ones, whose recomputation would follow
         at once, which lowers the memory of the backward there.
         """
-        end = time.monotonic() + self.seconds
+        self.effort.begin()
         called = [call.name for call in self.eager.recorded.calls]
         order = sorted(self.rules, key=lambda name: called.index(name), reverse=True)
         best: int | None = None
         for count in range(len(order)):
-            found = self._from(set(order[:count]), budget, end)
+            found = self._from(set(order[:count]), budget)
             if found is not None and (best is None or found < best):
                 best = found
-            elif best is not None or time.monotonic() > end:
+            elif best is not None or self.effort.is_over():
                 return
 
-    def _from(self, skipped: set[str], budget: int, end: float) -> int | None:
+    def _from(self, skipped: set[str], budget: int) -> int | None:
         """The least duration within the budget with these blocks not checkpointed."""
         regions = {
             name: None if name in skipped or rules.reason else rules.region(set())
@@ -286,12 +318,14 @@ class _Search:
         fitting = [base.step.duration] if base.step.peak <= budget else []
         target = budget
         for _ in range(_ROUNDS):
-            choice = choose(base.step, self.eager, self.rules, target, _CHOICE_S, skipped)
+            limits = self.effort.of_choice()
+            choice = choose(base.step, self.eager, self.rules, target, skipped, **limits)
+            self.effort.spend(choice.work)
             found = self._try(choice.regions)
             off = budget - found.step.peak
             if off >= 0:
                 fitting.append(found.step.duration)
-            if 0 <= off <= _NEAR * budget or time.monotonic() > end:
+            if 0 <= off <= _NEAR * budget or self.effort.is_over():
                 break
             target += off
         return min(fitting, default=None)
@@ -301,6 +335,7 @@ class _Search:
             if known.regions == regions:
                 return known
         found = _Found(regions, self.trial.run(regions))
+        self.effort.spend(_OP_WORK * len(found.step.recorded.ops))
         self.known.append(found)
         return found
 

@@ -123,5 +123,5 @@ def _chosen(nodes: Sequence[fx.Node], durations: Sequence[int], capacity: int) -
     asked: list[tuple[int, list[tuple[int, int, int]], list[int], list[int]]] = [
         (max(1, durations[i]), [(0, 1, size_of_node(nodes[i]))], [], []) for i in others
     ]
-    chosen, _, _ = _core.select_within([room], asked, _CHOICE_S)
+    chosen, _, _, _ = _core.select_within([room], asked, _CHOICE_S)
     return pinned | {others[i] for i in chosen}

@@ -283,11 +283,13 @@ def _of_call(
 
 @dataclass(frozen=True)
 class Choice:
-    """regions: by block; None where it is not checkpointed. bound: no set saves more time, ns."""
+    """regions: by block; None where it is not checkpointed. bound: no set saves more time, ns. work: units
+    that the selection took."""
 
     regions: dict[str, Region | None]
     gain: int
     bound: int
+    work: int
 
 
 def choose(
@@ -295,12 +297,15 @@ def choose(
     eager: ExecutorStep,
     rules: Mapping[str, Rules],
     budget: int,
-    seconds: float,
     skipped: set[str],
+    *,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
 ) -> Choice:
     """The set of saved results with the least recomputation within the budget.
 
-    step: with all regions except the skipped ones recomputed; eager: without checkpoints.
+    step: with all regions except the skipped ones recomputed; eager: without checkpoints. time_limit in
+    seconds, work_limit in units of work.
     """
     items = candidates(step, rules, eager)
     index = {(each.block, each.key): i for i, each in enumerate(items)}
@@ -318,7 +323,7 @@ def choose(
                 (each.gain, each.lives, excluded, needed if selective is None else [*needed, selective])
             )
     room = [budget - used for used in step.memory]
-    chosen, gain, bound = _core.select_within(room, asked, seconds)
+    chosen, gain, bound, work = _core.select_within(room, asked, time_limit, work_limit)
     keys: defaultdict[str, set[_Key]] = defaultdict(set)
     left_out = set(skipped)
     for i in chosen:
@@ -331,7 +336,7 @@ def choose(
         name: None if name in left_out or each.reason else each.region(keys[name])
         for name, each in rules.items()
     }
-    return Choice(regions, gain, bound)
+    return Choice(regions, gain, bound, work)
 
 
 def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None], int]) -> list[int] | None:

@@ -91,7 +91,7 @@ class Case:
                 blocks=[f"layers.{i}" for i in range(len(self.model.layers))],
                 outputs="held",
                 costs=self.costs,
-                time_limit=2.0,
+                work_limit=20_000_000,
                 compare=False,
             )
             self.limit = lambda: policies.report.budget
