@@ -91,7 +91,7 @@ std::vector<Repair> repairs_in_turn(const Graph& graph, Bytes budget, std::int64
     repairs.push_back(next.repair);
     seen.push_back(next.repair.at);
     std::optional<Script> relieved =
-        relieved_at(graph, script, *all, next.step, budget, nullptr, limits, Effort::kFull);
+        relieved_at(graph, script, *all, next.step, budget, nullptr, limits, ReliefEffort::kFull);
     if (!relieved) break;
     script = std::move(*relieved);
   }

@@ -25,10 +25,11 @@ bool is_hopeless(int moment, Bytes excess_at_first, Bytes least_excess) {
 }  // namespace
 
 std::optional<Script> relieved_at(const Graph& graph, const Script& script, const Unrolled& all, OpId step,
-                                  Bytes budget, const FetchPrices* prices, Limits& limits, Effort effort) {
+                                  Bytes budget, const FetchPrices* prices, Limits& limits,
+                                  ReliefEffort effort) {
   const FetchPrices* fetch = prices ? &all.prices : nullptr;
   const RetentionResult found =
-      effort == Effort::kQuick
+      effort == ReliefEffort::kQuick
           ? quick_retention(all.graph, step, budget, kMostTicks, &limits, fetch)
           : solve_retention(all.graph, step, budget, OrderMode::kFixed, kMostTicks, &limits, fetch);
   limits.spend(1 + found.ticks / kTicksPerUnit + std::ssize(script) / 64);
@@ -45,7 +46,7 @@ std::optional<Script> relieved_at(const Graph& graph, const Script& script, cons
 }
 
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
-             Effort effort, const SeenScript& seen) {
+             ReliefEffort effort, const SeenScript& seen) {
   Bytes least, lowest, at_first;
   int without_gain = 0;
   if (limits.reached()) return;
@@ -57,7 +58,7 @@ void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices*
     if (moment == 0) lowest = at_first = cost.peak;
     lowest = std::min(lowest, cost.peak);
     if (moment == kMostMoments || limits.reached()) return;
-    if (effort == Effort::kFull && is_hopeless(moment, at_first - budget, lowest - budget)) return;
+    if (effort == ReliefEffort::kFull && is_hopeless(moment, at_first - budget, lowest - budget)) return;
     // The peak may rise from one moment to the next, but only a few times in a row.
     const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
     if (gained) least = cost.peak;

@@ -35,7 +35,7 @@ Relieved relieved(Bytes budget) {
   const Graph graph = falling_peaks();
   Relieved result;
   Limits limits;
-  relieve(graph, script_of(keep_all_plan(graph)), budget, nullptr, limits, Effort::kFull,
+  relieve(graph, script_of(keep_all_plan(graph)), budget, nullptr, limits, ReliefEffort::kFull,
           [&](const Script&, Bytes peak) {
             ++result.scripts;
             result.peak = peak;

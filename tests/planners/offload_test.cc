@@ -121,7 +121,7 @@ TEST(Offload, TimesAndMeasuresAScriptAsTheReferenceSimulatorDoes) {
 Script joint_choice(const Graph& graph, Bytes budget, const FetchPrices& prices) {
   Script last;
   Limits none;
-  relieve(graph, script_of(keep_all_plan(graph)), budget, &prices, none, Effort::kFull,
+  relieve(graph, script_of(keep_all_plan(graph)), budget, &prices, none, ReliefEffort::kFull,
           [&](const Script& script, Bytes) {
             last = script;
             return true;

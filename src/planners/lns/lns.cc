@@ -111,7 +111,7 @@ class Search {
     Script found;
     Bytes least(kMaxCount);
     bool is_lost = false;
-    relieve(shaken_, std::move(script), room, nullptr, limits_, Effort::kQuick,
+    relieve(shaken_, std::move(script), room, nullptr, limits_, ReliefEffort::kQuick,
             [&](const Script& seen, Bytes peak) {
               is_lost = is_too_slow(seen, most);
               if (is_lost) return false;

@@ -202,7 +202,7 @@ class Offload {
     ++joint_choices_;
     Script choice = script_of(keep_all_plan(graph_));
     const FetchPrices per_fetch = prices.fetch_prices();
-    relieve(graph_, choice, room, &per_fetch, limits, Effort::kFull, [&](const Script& script, Bytes) {
+    relieve(graph_, choice, room, &per_fetch, limits, ReliefEffort::kFull, [&](const Script& script, Bytes) {
       choice = script;
       return true;
     });

@@ -90,7 +90,7 @@ class Relieved {
     if (std::ranges::find(seen_, plan) != seen_.end()) return;
     seen_.push_back(std::move(plan));
     bool is_first = true;
-    relieve(graph_, script_of(seen_.back()), budget_, nullptr, limits, Effort::kFull,
+    relieve(graph_, script_of(seen_.back()), budget_, nullptr, limits, ReliefEffort::kFull,
             [&](const Script& script, Bytes) {
               if (!std::exchange(is_first, false)) plans_.push_back(steps_of(script));
               return true;
