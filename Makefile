@@ -23,12 +23,16 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo demo-jax test test-cpp test-python test-long build check format page docs wheels bench sanitize sanitize-threads fuzz \
-        differential coverage clean distclean
+.PHONY: demo demo-jax test test-cpp test-python test-long build build-package build-all check format page docs wheels bench \
+        sanitize sanitize-threads fuzz differential coverage clean distclean
+# Targets share folders: one at a time, but for the two of `make -j2` below.
+ifeq ($(MAKELEVEL),0)
+.NOTPARALLEL:
+endif
 
-build: build/build.ninja
-	@echo "build: command line and Python package"
-	@$(NINJA) -C build remat_cli _core_stub
+# The first time, Python packages are fetched while C++ is compiled.
+build:
+	@$(MAKE) --no-print-directory -j2 .venv/ready build-package
 	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
 
 demo: build
@@ -37,11 +41,18 @@ demo: build
 demo-jax: build
 	@.venv/bin/python examples/train_jax_gpt.py
 
-test: test-cpp test-python
+build-package: build/build.ninja
+	@echo "build: command line and Python package"
+	@$(NINJA) -C build remat_cli _core_stub
 
-test-cpp: build/build.ninja
+build-all: build/build.ninja
 	@echo "build: everything"
 	@$(NINJA) -C build
+
+test: test-cpp test-python
+
+test-cpp:
+	@$(MAKE) --no-print-directory -j2 .venv/ready build-all
 	@tools/ctest.sh build
 
 test-python: build
@@ -49,9 +60,7 @@ test-python: build
 	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not long" python/tests
 	@grep -h '^The last `make test-long`' docs/testing.md
 
-test-long: build
-	@echo "build: everything"
-	@$(NINJA) -C build
+test-long: build build-all
 	@.venv/bin/python tools/test_long.py build
 
 check: build
@@ -104,7 +113,11 @@ clean:
 distclean: clean
 	@rm -rf .venv
 
-.venv/ready: requirements.txt pyproject.toml tools/setup.sh
+.venv/build-ready: requirements.txt pyproject.toml tools/setup.sh
+	@tools/setup.sh "$(PYTHON)" build
+	@touch $@
+
+.venv/ready: .venv/build-ready
 	@tools/setup.sh "$(PYTHON)"
 	@touch $@
 
@@ -117,7 +130,7 @@ build/build.ninja: PRESET = release
 build-bench/build.ninja: PRESET = bench
 build-sanitize/build.ninja: PRESET = sanitize
 build-thread/build.ninja: PRESET = thread-sanitize
-build/build.ninja build-bench/build.ninja build-sanitize/build.ninja build-thread/build.ninja: .venv/ready CMakePresets.json
+build/build.ninja build-bench/build.ninja build-sanitize/build.ninja build-thread/build.ninja: .venv/build-ready CMakePresets.json
 	@echo "configure: $(@D)"
 	@cmake --preset $(PRESET) -DPython_EXECUTABLE="$(CURDIR)/.venv/bin/python" >/dev/null
 	@touch $@

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes .venv and the C++ libraries that a build needs: `tools/setup.sh [PYTHON]`. Run again, it only adds
-# what is missing. Needs Python 3.10 or newer and a C++20 compiler; never asks for more rights than it has.
+# Makes .venv and the C++ libraries that a build needs: `tools/setup.sh [PYTHON [build]]`, with `build` only what
+# compiling needs. Run again, it only adds what is missing. Needs Python 3.10 or newer and a C++20 compiler; never
+# asks for more rights than it has.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-python3}
@@ -66,14 +67,21 @@ install_page_tools() {
   apt_install esbuild node-typescript || say "not installed: the checks of the page will be skipped"
 }
 
+# Python compiles a module when it is first imported: most of what is installed never is.
+pip_install() { .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile "$@"; }
+
 check_python
 check_compiler
 make_venv
-say "Python packages of requirements.txt (PyTorch among them: a few minutes the first time)"
-.venv/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt
-say "package remat, from this folder"
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps \
-  --config-settings=wheel.cmake=false --config-settings=wheel.py-api= --config-settings=editable.mode=inplace --editable .
+say "what the build needs"
+sed -n '/^# Build$/,/^# Run and test$/p' requirements.txt >.venv/build.txt
+pip_install -r .venv/build.txt
 install_libraries
+[ "${2:-}" = build ] && exit
+say "Python packages of requirements.txt (PyTorch among them: a few minutes the first time)"
+pip_install -r requirements.txt
+say "package remat, from this folder"
+pip_install --no-build-isolation --no-deps \
+  --config-settings=wheel.cmake=false --config-settings=wheel.py-api= --config-settings=editable.mode=inplace --editable .
 install_browser
 install_page_tools
