@@ -61,6 +61,8 @@ test-python: build
 	@grep -h '^The last `make test-long`' docs/testing.md
 
 test-long: build build-all
+	@$(NINJA) -C build remat_differential
+	@build/tests/remat_differential --graphs 1000
 	@.venv/bin/python tools/test_long.py build
 
 check: build

@@ -7,6 +7,7 @@
 #include "baselines/pofo/offload_chain.h"
 #include "helpers/chains.h"
 #include "helpers/graphs.h"
+#include "helpers/hosts.h"
 #include "remat/error.h"
 #include "remat/generate.h"
 #include "remat/planner.h"
@@ -135,7 +136,7 @@ TEST(Pofo, EqualsBruteForceOverItsSchedulesOnTwoThousandChains) {
   EXPECT_GT(waited, 200);
 }
 
-constexpr std::int64_t kBytesPerUs = 1'000'000;
+using testing::kBytesPerUs;
 
 PlanResult planned(const char* planner, const Graph& graph, Bytes budget, std::optional<std::int64_t> rate) {
   Problem problem{.graph = &graph, .budget = budget};

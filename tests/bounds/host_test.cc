@@ -7,16 +7,13 @@
 #include "exact/offload_moment.h"
 #include "helpers/copies_oracle.h"
 #include "helpers/graphs.h"
+#include "helpers/hosts.h"
 
 namespace remat {
 namespace {
 
-constexpr std::int64_t kBytesPerUs = 1'000'000;
-
-Host host_of(double bytes_per_us) {
-  const auto rate = static_cast<std::int64_t>(bytes_per_us * kBytesPerUs);
-  return {.out = rate, .in = rate, .budget = std::nullopt};
-}
+using testing::host_of;
+using testing::kBytesPerUs;
 
 Duration bound_of(const Graph& graph, Bytes budget, const Host& host) {
   Limits none;

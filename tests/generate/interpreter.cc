@@ -10,8 +10,6 @@ namespace {
 
 using Values = Interpreter::Values;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 constexpr double kGelu = 0.7978845608028654;  // sqrt(2 / pi)
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(kGelu * (x + 0.044715 * x * x * x))); }

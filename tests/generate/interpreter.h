@@ -8,6 +8,8 @@
 
 namespace remat::generate::testing {
 
+inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
 class Interpreter {
  public:
   using Values = std::vector<double>;

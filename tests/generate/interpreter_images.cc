@@ -9,8 +9,6 @@ namespace {
 
 using Values = Interpreter::Values;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Every triple (image, weight, result) of elements that a convolution multiplies and adds.
 void for_each_tap(const Shape& x, const Shape& w, const Shape& y, const Attributes& a, auto&& visit) {
   const std::int64_t stride = a.n[0], padding = a.n[1], dilation = a.n[2], groups = a.n[3];

@@ -7,8 +7,6 @@ namespace {
 
 using Values = Interpreter::Values;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// The index of the mean and deviation that normalise an element: its channel's, or its row's.
 struct Groups {
   const Shape& shape;

@@ -10,9 +10,10 @@ bool share_a_moment(const Buffer& a, const Buffer& b) { return a.first < b.end &
 
 /// Any layout in which nothing can be moved down arises when buffers are put down by rising offsets, each on
 /// top of those that it shares a moment with.
-class Oracle {
+class PackingOracle {
  public:
-  explicit Oracle(const LayoutProblem& problem) : problem_(&problem), ends_(problem.buffers.size(), -1) {
+  explicit PackingOracle(const LayoutProblem& problem)
+      : problem_(&problem), ends_(problem.buffers.size(), -1) {
     for (const Buffer& one : problem.buffers) {
       std::int64_t load = 0;
       for (const Buffer& other : problem.buffers) {
@@ -76,7 +77,7 @@ LayoutProblem random_buffers(Random& random, int most) {
   return problem;
 }
 
-Bytes oracle_arena(const LayoutProblem& problem) { return Bytes(Oracle(problem).least()); }
+Bytes oracle_arena(const LayoutProblem& problem) { return Bytes(PackingOracle(problem).least()); }
 
 std::string fault_of(const LayoutProblem& problem, std::span<const Bytes> offsets, Bytes arena) {
   if (offsets.size() != problem.buffers.size()) return "not one offset for each buffer";

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "helpers/hosts.h"
 #include "remat/error.h"
 #include "remat/plan.h"
 
 namespace remat {
 namespace {
 
+using testing::host_of;
+using testing::kBytesPerUs;
 using testing::make_graph;
 using testing::memory_of;
 
@@ -18,12 +21,6 @@ Graph example() {
   Graph graph = make_graph({}, {{{}, {4}, 2}, {{0}, {2}, 2}, {{1}, {1}, 2}, {{0, 2}, {1}, 2}}, {3});
   graph.time_unit = "us";
   return graph;
-}
-
-constexpr std::int64_t kBytesPerUs = 1'000'000;
-
-Host host_of(std::int64_t bytes_per_us) {
-  return {.out = bytes_per_us * kBytesPerUs, .in = bytes_per_us * kBytesPerUs, .budget = std::nullopt};
 }
 
 Copy out(int value, int issue, int wait) { return {ValueId(value), Way::kOut, StepId(issue), StepId(wait)}; }

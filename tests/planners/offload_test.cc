@@ -7,6 +7,7 @@
 #include "exact/relief.h"
 #include "helpers/copies_oracle.h"
 #include "helpers/graphs.h"
+#include "helpers/hosts.h"
 #include "planners/offload/channel_prices.h"
 #include "planners/offload/fetch_graph.h"
 #include "planners/offload/moves.h"
@@ -19,7 +20,7 @@
 namespace remat {
 namespace {
 
-constexpr std::int64_t kBytesPerUs = 1'000'000;
+using testing::kBytesPerUs;
 
 PlanResult planned(const Problem& problem, std::int64_t work) {
   Limits limits;
