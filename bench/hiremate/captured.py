@@ -12,7 +12,10 @@ the overhead of the published method, of tw_remat, search and auto at the same b
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +27,6 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import remat.torch
 import torch
 from remat_models import zoo
-from tables import Bench, overhead
 from torch import nn
 from torch.nn import functional
 
@@ -132,6 +134,34 @@ def capture(name: str, path: Path) -> float:
     return time.perf_counter() - start
 
 
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+
+    def call(self, *words: str) -> dict:
+        done = subprocess.run([self.args.remat, *words, "--json"], capture_output=True, text=True)
+        if done.returncode not in (0, 2, 3):
+            raise SystemExit(f"{' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def plan(self, graph: str, budget: str, planner: str, options: dict[str, str]) -> dict:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        words = ["plan", graph, "--budget", budget, "--planner", planner, "--order", self.args.order]
+        words += ["--time-limit", self.args.time_limit, "--gap", "0", "--threads", str(self.args.threads)]
+        for key, value in options.items():
+            words += ["--set", f"{key}={value}"]
+        result = self.call(*words)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result["cpu"] = after.ru_utime - before.ru_utime
+        return result
+
+
+def overhead(result: dict) -> str:
+    if result["status"] not in ("optimal", "feasible"):
+        return result["status"][:6]
+    return f"{100 * result['overhead']:.2f}{'*' if result['status'] == 'optimal' else ''}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,7 +179,7 @@ def main() -> None:
         f"{'cpu s':>6} {'memory':>7}  overhead in %: " + " ".join(f"{p:>9}" for p in PLANNERS)
     )
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(args, Path(folder))
+        bench = Bench(args)
         for name in args.models.split(","):
             path = (args.keep or Path(folder)) / f"{name}.json"
             if not path.exists():
