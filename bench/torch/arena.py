@@ -16,8 +16,6 @@ import gc
 import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +23,8 @@ from typing import Any
 
 import remat.torch
 import torch
-from remat_models.zoo import ZOO, Zoo
+from remat_models.zoo import Zoo, animal
+from rows import run_apart
 
 KINDS = ("eager", "planned", "arena")
 
@@ -116,16 +115,6 @@ def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
     } | {"seconds": least["arena"]}
 
 
-def apart(given: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
-    """A row, measured in a separate process."""
-    command = [sys.executable, __file__, "--child", f"{name} {kind}", *sys.argv[1:]]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        return {"error": done.returncode}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default="gpt2,bert,resnet,unet")
@@ -144,12 +133,12 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.child:
         name, kind = given.child.split()
-        z = next(each for each in ZOO if each.name == name)
+        z = animal(name)
         print(json.dumps(times(z, given) if kind == "times" else memory(z, kind, given)))
         return
     for name in given.models.split(","):
         for kind in (*KINDS, "times"):
-            print(name, kind, apart(given, name, kind), flush=True)
+            print(name, kind, run_apart(f"{name} {kind}"), flush=True)
 
 
 if __name__ == "__main__":
