@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +35,6 @@ from .sharding import IN_HOOKS, Sharding
 from .shared import Shared
 from .surroundings import Surroundings
 from .unplanned import WORTH_COUNTING, Unplanned, saved_before
-
-log = logging.getLogger("remat.torch")
 
 # Threads of collectives free their buffers themselves, on a busy machine only after the forward has returned:
 # memory left only sometimes is one of these. (Counting a gathered block permanently broke budgets under

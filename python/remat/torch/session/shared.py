@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..base.errors import log
 from ..base.modes import Casts
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
@@ -15,8 +15,6 @@ from .flight import InFlight
 from .pipeline import Pipeline
 from .surroundings import Surroundings
 from .watch import StepWatch
-
-log = logging.getLogger("remat.torch")
 
 
 class Shared:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..base.devices import runtime_of
+from ..base.errors import log
 from ..base.nodes import dense_bytes, storage_bytes
 from ..base.private import storage_id
 from ..base.storages import tensor_storages
@@ -22,8 +22,6 @@ from ..trace.gradients import ADDED, End
 from .accumulation import may_be_added
 from .sharding import Sharding
 from .stepping import Stepping
-
-log = logging.getLogger("remat.torch")
 
 # Bytes of a tensor in which Dynamo passes a float.
 _FLOAT = 8

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
 from ..base.units import format_bytes
 from ..trace.conversion import Spot
-
-log = logging.getLogger("remat.torch")
 
 # Fewer bytes left by eager code are not worth a warning or a new plan.
 WORTH_COUNTING = 1 << 16
