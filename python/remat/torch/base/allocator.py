@@ -51,8 +51,8 @@ class AllocatorTrace:
     def levels_at(
         self, marks: Sequence[int], known: Mapping[int, int] | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Bytes in memory at each of these addresses of `mark_moment`, and the peak since the one before; then
-        at the end. known: as in `rise`, all counted.
+        """Bytes in memory at each of these addresses of `mark_moment`, and the peak since the one before;
+        then at the end. known: as in `rise`, all counted.
         """
         alive = dict(known or {})
         level = highest = sum(alive.values())
