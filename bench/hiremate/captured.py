@@ -12,10 +12,8 @@ the overhead of the published method, of tw_remat, search and auto at the same b
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +27,9 @@ import torch
 from remat_models import zoo
 from torch import nn
 from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -134,26 +135,12 @@ def capture(name: str, path: Path) -> float:
     return time.perf_counter() - start
 
 
-class Bench:
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-
-    def call(self, *words: str) -> dict:
-        done = subprocess.run([self.args.remat, *words, "--json"], capture_output=True, text=True)
-        if done.returncode not in (0, 2, 3):
-            raise SystemExit(f"{' '.join(words)}: {done.stderr}")
-        return json.loads(done.stdout)
-
-    def plan(self, graph: str, budget: str, planner: str, options: dict[str, str]) -> dict:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        words = ["plan", graph, "--budget", budget, "--planner", planner, "--order", self.args.order]
-        words += ["--time-limit", self.args.time_limit, "--gap", "0", "--threads", str(self.args.threads)]
-        for key, value in options.items():
-            words += ["--set", f"{key}={value}"]
-        result = self.call(*words)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result["cpu"] = after.ru_utime - before.ru_utime
-        return result
+def plan(args: argparse.Namespace, graph: Path, planner: str, options: dict[str, str]) -> command.Run:
+    words = ["plan", graph, "--budget", args.budget, "--planner", planner, "--order", args.order]
+    words += ["--time-limit", args.time_limit, "--gap", "0", "--threads", args.threads]
+    for key, value in options.items():
+        words += ["--set", f"{key}={value}"]
+    return command.run(args.remat, *words)
 
 
 def overhead(result: dict) -> str:
@@ -179,20 +166,19 @@ def main() -> None:
         f"{'cpu s':>6} {'memory':>7}  overhead in %: " + " ".join(f"{p:>9}" for p in PLANNERS)
     )
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(args)
         for name in args.models.split(","):
             path = (args.keep or Path(folder)) / f"{name}.json"
             if not path.exists():
                 capture(name, path)
-            info = bench.call("partition", str(path))
-            results = {p: bench.plan(str(path), args.budget, *how) for p, how in PLANNERS.items()}
-            one = results["hiremate"]
+            info = command.run(args.remat, "partition", path).said
+            runs = {p: plan(args, path, *how) for p, how in PLANNERS.items()}
+            cpu, one = runs["hiremate"].cpu, runs["hiremate"].said
             memory = f"{100 * one['peak'] / one['keep_all_peak']:.1f}%" if one.get("peak") else "-"
             print(
                 f"{name:14} {info['ops']:5} {info['levels']:6} {info['groups']:6} "
                 f"{info['distinct_groups']:8} {info['largest_group']:7} {one['seconds']:7.1f} "
-                f"{one['cpu']:6.1f} {memory:>7}                 "
-                + " ".join(f"{overhead(r):>9}" for r in results.values()),
+                f"{cpu:6.1f} {memory:>7}                 "
+                + " ".join(f"{overhead(r.said):>9}" for r in runs.values()),
                 flush=True,
             )
 
