@@ -31,10 +31,9 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from rows import run_apart
+from rows import memory_of_process, run_apart
 
 # The allocator warns about blocks that are older than a measurement.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -77,14 +76,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--compiled", default="", help="shares for torch.compile, such as 1,0.5 (none)")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def highest_resident() -> int:
-    """Bytes: the highest resident set of this process so far."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmHWM: this benchmark needs Linux")
 
 
 def enable_selective_checkpointing(model: Any) -> None:
@@ -166,7 +157,7 @@ def measure_row(options: argparse.Namespace) -> Row:
         gradients = [p.grad for p in model.parameters()]
         norms.append(torch.nn.utils.get_total_norm(gradients).item())
         del gradients
-    resident = highest_resident()
+    resident = memory_of_process("VmHWM")
     optimizer.zero_grad()
     peak = remat.torch.measure_peak(forward_and_backward, resident=[model, optimizer, tokens])
     budget = getattr(getattr(model, "remat", None), "budget", None)

@@ -32,6 +32,14 @@ def table(head: str, rows: list[list[str]]) -> list[str]:
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
+def memory_of_process(name: str) -> int:
+    """Bytes: a line of /proc/self/status, such as "VmHWM", the highest resident set so far."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {name}: this benchmark needs Linux")
+
+
 def run_apart(child: str, path: Path | None = None) -> Any:
     """What this script prints as its last line, in JSON, with `--child CHILD` beside its own arguments; None
     where it fails. If there is a path, the result is kept there, and what is there is not run again.
