@@ -10,13 +10,14 @@ DIR has published graphs in `instances/`. Seconds are CPU time of the whole proc
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 # The budget in percent of the keep-all peak: 50 if plans reach it.
 GRAPHS = [
@@ -39,14 +40,8 @@ class Bench:
         self.instances = instances
 
     def plan(self, graph: Path, *arguments: object) -> tuple[float, dict[str, Any]]:
-        command = [self.remat, "plan", str(graph), *map(str, arguments), "--work-limit", str(WORK), "--json"]
-        before = os.times()
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        after = os.times()
-        if done.returncode not in (0, 2, 3):
-            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-        seconds = after.children_user - before.children_user + after.children_system - before.children_system
-        return seconds, json.loads(done.stdout)
+        run = command.run(self.remat, "plan", graph, *arguments, "--work-limit", WORK)
+        return run.cpu, run.said
 
     def row(self, name: str, percent: int, allocator: str) -> str:
         graph = self.instances / f"{name}.json"
@@ -100,10 +95,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = Bench(arguments.remat, arguments.shared / "instances").rows()
     if arguments.write:
-        text = arguments.write.read_text()
-        begin, end = "<!-- bench/allocator/run.py writes from here -->\n", "<!-- to here -->"
-        head, rest = text.split(begin)
-        arguments.write.write_text(head + begin + "\n".join(rows) + "\n" + rest[rest.index(end) :])
+        command.write(arguments.write, "bench/allocator/run.py writes", rows)
     return 0
 
 

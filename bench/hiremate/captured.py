@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,9 +25,11 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import remat.torch
 import torch
 from remat_models import zoo
-from tables import Bench, overhead
 from torch import nn
 from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -132,6 +135,20 @@ def capture(name: str, path: Path) -> float:
     return time.perf_counter() - start
 
 
+def plan(args: argparse.Namespace, graph: Path, planner: str, options: dict[str, str]) -> command.Run:
+    words = ["plan", graph, "--budget", args.budget, "--planner", planner, "--order", args.order]
+    words += ["--time-limit", args.time_limit, "--gap", "0", "--threads", args.threads]
+    for key, value in options.items():
+        words += ["--set", f"{key}={value}"]
+    return command.run(args.remat, *words)
+
+
+def overhead(result: dict) -> str:
+    if result["status"] not in ("optimal", "feasible"):
+        return result["status"][:6]
+    return f"{100 * result['overhead']:.2f}{'*' if result['status'] == 'optimal' else ''}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,20 +166,19 @@ def main() -> None:
         f"{'cpu s':>6} {'memory':>7}  overhead in %: " + " ".join(f"{p:>9}" for p in PLANNERS)
     )
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(args, Path(folder))
         for name in args.models.split(","):
             path = (args.keep or Path(folder)) / f"{name}.json"
             if not path.exists():
                 capture(name, path)
-            info = bench.call("partition", str(path))
-            results = {p: bench.plan(str(path), args.budget, *how) for p, how in PLANNERS.items()}
-            one = results["hiremate"]
+            info = command.run(args.remat, "partition", path).said
+            runs = {p: plan(args, path, *how) for p, how in PLANNERS.items()}
+            cpu, one = runs["hiremate"].cpu, runs["hiremate"].said
             memory = f"{100 * one['peak'] / one['keep_all_peak']:.1f}%" if one.get("peak") else "-"
             print(
                 f"{name:14} {info['ops']:5} {info['levels']:6} {info['groups']:6} "
                 f"{info['distinct_groups']:8} {info['largest_group']:7} {one['seconds']:7.1f} "
-                f"{one['cpu']:6.1f} {memory:>7}                 "
-                + " ".join(f"{overhead(r):>9}" for r in results.values()),
+                f"{cpu:6.1f} {memory:>7}                 "
+                + " ".join(f"{overhead(r.said):>9}" for r in runs.values()),
                 flush=True,
             )
 

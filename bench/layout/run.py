@@ -10,16 +10,15 @@ layout goes through `remat check`. Seconds are CPU time of the whole process, re
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 CAPACITY = 1048576
 SEEDS = 5
@@ -53,13 +52,6 @@ TABLE_WORK = 50_000_000  # about ten seconds where there are many
 PLAN_WORK = 5_000_000  # about a second
 
 
-@dataclass
-class Run:
-    code: int
-    cpu: float
-    said: dict[str, Any]
-
-
 class Bench:
     def __init__(self, remat: str, shared: Path, folder: Path) -> None:
         self.remat = remat
@@ -67,26 +59,15 @@ class Bench:
         self.folder = folder
         self.failures: list[str] = []
 
-    def run(self, *arguments: object) -> Run:
-        command = [self.remat, *map(str, arguments)]
-        before = os.times()
-        done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-        after = os.times()
-        cpu = (after.children_user - before.children_user) + (after.children_system - before.children_system)
-        if done.returncode not in (0, 2, 3):
-            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-        return Run(done.returncode, cpu, json.loads(done.stdout))
+    def run(self, *arguments: object) -> command.Run:
+        return command.run(self.remat, *arguments)
 
     def generate(self, name: str, arguments: str) -> Path:
-        path = self.folder / f"{name}.json"
-        subprocess.run(
-            [self.remat, "generate", *arguments.split(), "-o", str(path)], check=True, capture_output=True
-        )
-        return path
+        return command.generate(self.remat, self.folder / f"{name}.json", arguments.split())
 
     def confirm(self, *arguments: object) -> None:
-        command = [self.remat, "check", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        check = [self.remat, "check", *map(str, arguments)]
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             self.failures.append(done.stderr.strip())
 
@@ -209,13 +190,6 @@ def in_seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if math.isfinite(seconds) else "none"
 
 
-def replace(page: Path, name: str, rows: list[str]) -> None:
-    text = page.read_text()
-    begin, end = f"<!-- bench/layout/run.py writes {name} from here -->\n", "<!-- to here -->"
-    head, rest = text.split(begin)
-    page.write_text(head + begin + "\n".join(rows) + "\n" + rest[rest.index(end) :])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--remat", default="build/remat")
@@ -228,7 +202,7 @@ def main() -> int:
         for name in arguments.only or ["strips", "plans", "large", "tables"]:
             rows = getattr(bench, name)()
             if arguments.write:
-                replace(arguments.write, name, rows)
+                command.write(arguments.write, f"bench/layout/run.py writes {name}", rows)
     for failure in bench.failures:
         print("MISSED:", failure)
     return 1 if bench.failures else 0

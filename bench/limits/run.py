@@ -22,6 +22,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
+
 # name, arguments of `remat generate`, budget in percent of the keep-all peak
 GRAPHS = [
     ("chain_10", "chain --length 10 --bytes 1000 --duration 7", 40),
@@ -104,23 +107,11 @@ class Bench:
     def __init__(self, remat: str, folder: Path, order: str) -> None:
         self.remat, self.folder, self.order = remat, folder, order
 
-    def names(self) -> list[str]:
-        listed = subprocess.run(
-            [self.remat, "planners", "--json"], check=True, capture_output=True, text=True
-        )
-        return [planner["name"] for planner in json.loads(listed.stdout)["planners"]]
-
-    def graph(self, name: str, arguments: str) -> Path:
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            command = [self.remat, "generate", *arguments.split(), "-o", str(path)]
-            subprocess.run(command, check=True, capture_output=True)
-        return path
-
     def run(self, name: str, arguments: str, budget: str, planner: str, limit: float) -> Run:
-        command = [self.remat, "plan", str(self.graph(name, arguments)), "--budget", budget, "--json"]
-        command += ["--planner", planner, "--order", self.order, "--time-limit", f"{limit}s", "--gap", "0"]
-        code, seconds, cpu, mib, out, err = measure(command, limit)
+        graph = command.generate(self.remat, self.folder / f"{name}.json", arguments.split())
+        words = [self.remat, "plan", str(graph), "--budget", budget, "--json"]
+        words += ["--planner", planner, "--order", self.order, "--time-limit", f"{limit}s", "--gap", "0"]
+        code, seconds, cpu, mib, out, err = measure(words, limit)
         report = json.loads(out) if out.startswith("{") else {}
         said = report.get("status", err)
         return Run(planner, name, limit, code, round(seconds, 3), round(cpu, 3), round(mib, 1), said)
@@ -144,9 +135,6 @@ def rows_of(bench: Bench, planner: str, only: str, longest: float) -> list[Run]:
     return runs
 
 
-MARKS = ("<!-- bench/limits/run.py writes from here -->", "<!-- to here -->")
-
-
 def table_of(runs: list[Run]) -> list[str]:
     """The worst overrun over all graphs per planner and limit, and the worst memory over all runs."""
     limits = sorted({run.limit for run in runs})
@@ -168,13 +156,6 @@ def table_of(runs: list[Run]) -> list[str]:
     return [*lines, "", said]
 
 
-def write_table(path: Path, runs: list[Run]) -> None:
-    """Replaces the text between the marks."""
-    before, _, rest = path.read_text().partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    path.write_text("\n".join([before + MARKS[0], *table_of(runs), MARKS[1] + after]))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -193,12 +174,12 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         bench = Bench(args.remat, folder, args.order)
         runs = []
-        for planner in args.planners.split(",") if args.planners else bench.names():
+        for planner in args.planners.split(",") if args.planners else command.planners(args.remat):
             runs += rows_of(bench, planner, args.only, args.longest)
     if args.output:
         Path(args.output).write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
     if args.write:
-        write_table(Path(args.write), runs)
+        command.write(Path(args.write), "bench/limits/run.py writes", table_of(runs))
     broken = [run for run in runs if not run.kept]
     for run in broken:
         print(f"not kept: {run}")

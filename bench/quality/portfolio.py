@@ -12,8 +12,11 @@ seeds). Plans of others are reused from the output of an earlier run (--others).
 import argparse
 import json
 import statistics
-import subprocess
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 BUDGETS = range(90, 20, -10)
 # Random planners. The others give the same plan with every seed, or nearly (checkmate_milp, moccasin).
@@ -34,24 +37,20 @@ class Bench:
             if known["work"] != args.work:
                 raise SystemExit(f"{args.others}: made with {known['work']} units, asked for are {args.work}")
             self.runs = {key: run for key, run in known["runs"].items() if not key.startswith("auto ")}
-        self.others = args.planners.split(",") if args.planners else self.planners()
-
-    def planners(self) -> list[str]:
-        command = [self.args.remat, "planners", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return [one["name"] for one in json.loads(done.stdout)["planners"] if one["name"] not in LEFT_OUT]
+        self.others = (
+            args.planners.split(",")
+            if args.planners
+            else [name for name in command.planners(args.remat) if name not in LEFT_OUT]
+        )
 
     def plan(self, planner: str, graph: Path, budget: int, seed: int) -> dict:
         key = f"{planner} {graph.stem} {budget} {seed}"
         if key not in self.runs:
-            command = [self.args.remat, "plan", str(graph), "--planner", planner, "--json", "--gap", "0"]
-            command += ["--budget", f"{budget}%", "--seed", str(seed), "--work-limit", str(self.args.work)]
+            words = ["plan", graph, "--planner", planner, "--gap", "0"]
+            words += ["--budget", f"{budget}%", "--seed", seed, "--work-limit", self.args.work]
             for option in self.args.set if planner == "auto" else []:
-                command += ["--set", option]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode not in (0, 2, 3, NOT_ITS_PROBLEM):
-                raise SystemExit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
-            said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+                words += ["--set", option]
+            said = command.run(self.args.remat, *words, codes=(0, 2, 3, NOT_ITS_PROBLEM)).said
             self.runs[key] = {name: said.get(name) for name in KEPT}
             if self.args.output:
                 known = {"work": self.args.work, "set": self.args.set, "runs": self.runs}

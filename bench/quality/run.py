@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 from unroll import Unroller
 
 UNITS_PER_SECOND = 10_000_000
@@ -106,51 +108,27 @@ class Bench:
         return path
 
     def generated(self, name):
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            command = [self.args.remat, "generate", *GENERATED[name], "-o", str(path)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return path
+        return command.generate(self.args.remat, self.folder / f"{name}.json", GENERATED[name])
 
     def plan(self, case, seed):
         graph, out = self.graph_file(case["graph"]), self.folder / "plan.json"
-        command = [
-            self.args.remat,
-            "plan",
-            str(graph),
-            "--budget",
-            f"{case['budget']}%",
-            "--order",
-            case["order"],
-            "--planner",
-            self.args.planner,
-            "--threads",
-            "1",
-            "--seed",
-            str(seed),
-            "--gap",
-            "0",
-            "--json",
-            "-o",
-            str(out),
-        ]
+        words = ["plan", graph, "--budget", f"{case['budget']}%", "--order", case["order"]]
+        words += ["--planner", self.args.planner, "--threads", 1, "--seed", seed, "--gap", 0, "-o", out]
         if self.args.work:
-            command += ["--work-limit", str(int(case["limit"] * UNITS_PER_SECOND))]
+            words += ["--work-limit", int(case["limit"] * UNITS_PER_SECOND)]
         else:
-            command += ["--time-limit", f"{case['limit']}s"]
+            words += ["--time-limit", f"{case['limit']}s"]
         for option in self.args.set:
-            command += ["--set", option]
+            words += ["--set", option]
         out.unlink(missing_ok=True)
         begun = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True)
-        run = {"seed": seed, "exit": done.returncode, "seconds": round(time.monotonic() - begun, 3)}
-        if done.returncode == 0:
+        done = command.run(self.args.remat, *words)
+        run = {"seed": seed, "exit": done.code, "seconds": round(time.monotonic() - begun, 3)}
+        if done.code == 0:
             run.update(self.check(graph, out, case))
-        elif done.returncode not in (2, 3):
-            raise SystemExit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
-        if done.stdout.startswith("{"):
-            report = json.loads(done.stdout)
-            run.update({key: report.get(key) for key in ("status", "planner", "gap", "duration_lower_bound")})
+        if done.said:
+            names = ("status", "planner", "gap", "duration_lower_bound")
+            run.update({name: done.said.get(name) for name in names})
         return run
 
     def check(self, graph, out, case):
@@ -167,11 +145,8 @@ class Bench:
         return {"overhead": found["overhead_pct"], "peak_percent": found["peak_pct"]}
 
     def check_with_remat(self, graph, out, case):
-        command = [self.args.remat, "check", str(graph), str(out), "--budget", f"{case['budget']}%", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{case}: the check refuses the plan: {done.stderr.strip()}")
-        found = json.loads(done.stdout)
+        budget = f"{case['budget']}%"
+        found = command.run(self.args.remat, "check", graph, out, "--budget", budget, codes=(0,)).said
         return {
             "overhead": 100 * found["overhead"],
             "peak_percent": 100 * found["peak"] / found["keep_all_peak"],

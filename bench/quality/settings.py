@@ -4,16 +4,18 @@
 Plans generated graphs with each value of a setting and prints how many plans were found and their mean
 overhead over the cases in which every value found one. Limits are work units, so that a busy machine changes
 nothing; settings that look at the clock (--clock) take seconds. Without --setting: all that
-docs/planners/auto.md and docs/planners/search.md list, each with its default in the middle.
+docs/planners/auto.md lists, each with its default in the middle.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 
 UNITS_PER_SECOND = 10_000_000
 
@@ -70,13 +72,6 @@ SETTINGS = {
         "large_ops": ("large", [500, 4000, 100_000]),
         "lns_ops": ("any", [0, 300, 20_000]),
     },
-    "search": {
-        "cooling": ("any", [2, 8, 32]),
-        "lead": ("any", [0.5, 0.65, 0.85]),
-        "restarts": ("any", [0.25, 0.5, 0.75]),
-        "constructive_below": ("low", [0.25, 0.5, 1]),
-        "constructive_share": ("low", [0.05, 0.15, 0.4]),
-    },
 }
 
 
@@ -84,28 +79,22 @@ class Lab:
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self.args, self.folder = args, folder
         for name, kind in GRAPHS.items():
-            self.call("generate", *kind, "-o", str(self.file(name)))
+            command.generate(args.remat, self.file(name), kind)
 
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.json"
 
-    def call(self, *arguments: str) -> str:
-        done = subprocess.run([self.args.remat, *arguments], capture_output=True, text=True)
-        if done.returncode not in (0, 2, 3):
-            raise SystemExit(f"remat {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
-
     def plan(self, case: tuple[str, int, str], seed: int, setting: str) -> dict[str, float | None]:
         """Overhead in percent and, with the objective peak, the peak in percent of keep-all."""
         graph, budget, order = case
-        command = ["plan", str(self.file(graph)), "--planner", self.args.planner, "--order", order, "--json"]
-        command += ["--objective", "peak"] if self.args.peak else ["--budget", f"{budget}%"]
-        command += ["--seed", str(seed), *(["--set", setting] if setting else [])]
+        words = ["plan", self.file(graph), "--planner", self.args.planner, "--order", order]
+        words += ["--objective", "peak"] if self.args.peak else ["--budget", f"{budget}%"]
+        words += ["--seed", seed, *(["--set", setting] if setting else [])]
         if self.args.clock:
-            command += ["--time-limit", f"{self.args.seconds}s"]
+            words += ["--time-limit", f"{self.args.seconds}s"]
         else:
-            command += ["--work-limit", str(int(self.args.seconds * UNITS_PER_SECOND))]
-        found = json.loads(self.call(*command))
+            words += ["--work-limit", int(self.args.seconds * UNITS_PER_SECOND)]
+        found = command.run(self.args.remat, *words).said
         if found["overhead"] is None:
             return {"overhead": None, "peak": None}
         return {"overhead": 100 * found["overhead"], "peak": 100 * found["peak"] / found["keep_all_peak"]}

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,10 +29,10 @@ import remat
 import remat.torch
 import torch
 from remat_models.zoo import ZOO, animal
+from rows import Row, mb, run_apart, table, yes
 from subjects import Setting, Subject, copied
 from torch import nn
 
-Row = dict[str, Any]
 STATED: dict[str, Any] = {"outputs": "dropped"}
 STEPS, MICRO_BATCHES = 10, 4
 
@@ -108,10 +107,6 @@ def measured(name: str, size: str, seconds: float) -> Row:
     return row
 
 
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.2f}"
-
-
 HEAD = (
     "model|gradients MB|largest|least first|least second|proved|above first|SGD inside|proved"
     "|below, of gradients|eager first / second|planned first / second|second beside eager"
@@ -119,31 +114,31 @@ HEAD = (
 )
 
 
-def table(rows: list[Row]) -> str:
-    columns = HEAD.split("|")
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+def report(rows: list[Row]) -> list[str]:
+    lines = []
     for r in rows:
         errors = [abs(r[f"predicted_{k}"] / r[f"planned_{k}"] - 1) for k in ("first", "second")]
-        cells = [
-            r["model"],
-            _mb(r["gradients"]),
-            _mb(r["largest"]),
-            _mb(r["first"]),
-            _mb(r["second"]),
-            _mb(r["second_bound"]),
-            f"{(r['second'] - r['first']) / 1e6:+.2f}",
-            _mb(r["inside"]),
-            _mb(r["inside_bound"]),
-            f"{(r['first'] - r['inside']) / r['gradients']:.2f}",
-            f"{_mb(r['eager_first'])} / {_mb(r['eager_second'])}",
-            f"{_mb(r['planned_first'])} / {_mb(r['planned_second'])}",
-            f"{r['planned_second'] / r['eager_second']:.3f}",
-            f"{100 * max(errors):.3f} %",
-            f"{r['ratio']:.2f}",
-            ("yes" if r["equal"] else "NO") + ("" if r["deterministic"] else " (eager differs too)"),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(
+            [
+                r["model"],
+                mb(r["gradients"]),
+                mb(r["largest"]),
+                mb(r["first"]),
+                mb(r["second"]),
+                mb(r["second_bound"]),
+                f"{(r['second'] - r['first']) / 1e6:+.2f}",
+                mb(r["inside"]),
+                mb(r["inside_bound"]),
+                f"{(r['first'] - r['inside']) / r['gradients']:.2f}",
+                f"{mb(r['eager_first'])} / {mb(r['eager_second'])}",
+                f"{mb(r['planned_first'])} / {mb(r['planned_second'])}",
+                f"{r['planned_second'] / r['eager_second']:.3f}",
+                f"{100 * max(errors):.3f} %",
+                f"{r['ratio']:.2f}",
+                yes(r["equal"]) + ("" if r["deterministic"] else " (eager differs too)"),
+            ]
+        )
+    return table(HEAD, lines)
 
 
 def main() -> int:
@@ -159,21 +154,11 @@ def main() -> int:
         return 0
     out: Path = given.out or Path(tempfile.mkdtemp(prefix="remat-accumulation-"))
     out.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
-    for name in given.models.split(","):
-        path = out / f"{name}.json"
-        if not path.exists():
-            command = [sys.executable, __file__, *sys.argv[1:], "--child", name]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            last = done.stdout.strip().splitlines()[-1:] or [""]
-            if done.returncode or not last[0].startswith("{"):
-                print(f"{name}: failed\n{done.stderr[-700:]}", file=sys.stderr, flush=True)
-                continue
-            path.write_text(last[0])
-        rows.append(json.loads(path.read_text()))
-        print(f"{name}: done", file=sys.stderr, flush=True)
-    print(table(rows))
-    good = len(rows) == len(given.models.split(","))
+    names = given.models.split(",")
+    found = [run_apart(name, out / f"{name}.json") for name in names]
+    rows: list[Row] = [row for row in found if row is not None]
+    print("\n".join(report(rows)))
+    good = len(rows) == len(names)
     return 0 if good and all(row["equal"] or not row["deterministic"] for row in rows) else 1
 
 

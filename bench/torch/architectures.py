@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,8 +35,10 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import remat
 import torch
 from remat_models.zoo import ZOO, Zoo, animal
+from rows import Row, in_error, mb, run_apart, table, yes
 from subjects import (
     Setting,
+    State,
     Subject,
     alternate,
     checkpointed,
@@ -49,19 +50,31 @@ from subjects import (
     resident_bytes,
 )
 
-Row = dict[str, Any]
 SHARES = (1.0, 0.7, 0.5, 0.3, 0.1)
+
+
+def eager_mode(z: Zoo, setting: Setting) -> tuple[Any, Any, Subject, State, int]:
+    """The model, its inputs, it in eager mode, the state after its step, and its peak."""
+    model, inputs = setting.build(z)
+    eager = _fresh(z, model, inputs)
+    first = eager.peak()
+    eager.model.load_state_dict(model.state_dict())
+    expected = eager.state()
+    return model, inputs, eager, expected, max(first, eager.peak())
+
+
+def _checked(subject: Subject, expected: State) -> Row:
+    """What a planned step gives beside eager mode's, and its peak beside the predicted one."""
+    report: Any = subject.model.remat
+    row: Row = {"equal": not expected.differs(subject.state())}
+    row |= {"peak": subject.peak(), "predicted": report.predicted_peak, "ops": report.parts[0].ops}
+    return row | {"kept": row["peak"] <= min(report.budget, report.predicted_peak)}
 
 
 def budgets_table(z: Zoo, setting: Setting, budgets: Sequence[str]) -> list[Row]:
     """One row for each budget."""
-    model, inputs = setting.build(z)
-    eager = Subject(z, copied(model), inputs)
-    first = eager.peak()
-    eager.model.load_state_dict(model.state_dict())
-    expected = eager.state()
+    model, inputs, eager, expected, eager_peak = eager_mode(z, setting)
     again = not expected.differs(_fresh(z, model, inputs).state())
-    eager_peak = max(first, eager.peak())
     rows: list[Row] = []
     for budget in budgets:
         row: Row = {"model": z.name, "budget": budget, "eager_peak": eager_peak, "deterministic": again}
@@ -77,13 +90,8 @@ def budgets_table(z: Zoo, setting: Setting, budgets: Sequence[str]) -> list[Row]
             rows.append({**row, "no_plan": str(error)})
             continue
         row["planning_s"] = time.perf_counter() - start
-        report: Any = subject.model.remat
-        row["equal"] = not expected.differs(subject.state())
-        row["peak"] = subject.peak()
-        row["predicted"] = report.predicted_peak
-        row["kept"] = row["peak"] <= min(report.budget, report.predicted_peak)
-        row["ops"] = report.parts[0].ops
-        row["overhead"] = report.overhead
+        row |= _checked(subject, expected)
+        row["overhead"] = subject.model.remat.overhead
         eager_s, planned_s = alternate([eager, subject], setting.steps)
         rows.append({**row, "eager_s": eager_s, "ratio": planned_s / eager_s})
     return rows
@@ -168,12 +176,7 @@ def host_table(z: Zoo, setting: Setting, budgets: Sequence[str], host: str) -> l
     """One row for each budget: the plan with a host, and the one without. Times are elapsed, as waiting takes
     no CPU time.
     """
-    model, inputs = setting.build(z)
-    eager = Subject(z, copied(model), inputs)
-    first = eager.peak()
-    eager.model.load_state_dict(model.state_dict())
-    expected = eager.state()
-    eager_peak = max(first, eager.peak())
+    model, inputs, eager, expected, eager_peak = eager_mode(z, setting)
     rows: list[Row] = []
     for budget in budgets:
         row: Row = {"model": z.name, "budget": budget, "eager_peak": eager_peak}
@@ -189,10 +192,8 @@ def host_table(z: Zoo, setting: Setting, budgets: Sequence[str], host: str) -> l
             part = subject.model.remat.parts[0]
             row[f"{key}overhead"] = part.overhead
             if where is not None:
-                row["equal"] = not expected.differs(subject.state())
-                row["peak"], row["predicted"] = subject.peak(), part.predicted_peak
-                row["kept"] = row["peak"] <= min(part.budget, part.predicted_peak)
-                row |= {"ops": part.ops, "out": part.copied_out, "again": part.recomputed_steps}
+                row |= _checked(subject, expected)
+                row |= {"out": part.copied_out, "again": part.recomputed_steps}
                 row |= {"host": repr(part.host), "stalled": part.stalled / (part.duration_lower_bound / 1e9)}
                 part.traffic.clear()
             eager_s, planned_s = alternate([eager, subject], setting.steps, elapsed=True)
@@ -212,36 +213,30 @@ def _grown(subject: Subject, steps: int) -> int:
     return resident_bytes() - start
 
 
-def _mb(value: Any) -> str:
-    return f"{value / 1e6:.2f}"
-
-
-def _yes(value: Any) -> str:
-    return "yes" if value else "NO"
-
-
-def _table(head: str, rows: list[list[str]]) -> list[str]:
-    columns = head.split("|")
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+def _in_short(rows: list[Row]) -> str:
+    errors = [abs(r["predicted"] / r["peak"] - 1) for r in rows]
+    return (
+        f"{len(rows)} rows: equal {sum(r['equal'] for r in rows)}, kept {sum(r['kept'] for r in rows)}; "
+        f"prediction error of the peak: median {100 * statistics.median(errors):.3f} %, largest "
+        f"{100 * max(errors):.3f} %. "
+    )
 
 
 def write_budgets(rows: list[Row]) -> list[str]:
     lines = []
     for r in rows:
-        start = [r["model"], str(r.get("ops", "")), r["budget"], _mb(r["eager_peak"])]
+        start = [r["model"], str(r.get("ops", "")), r["budget"], mb(r["eager_peak"])]
         if "no_plan" in r:
             lines.append([*start, *["no plan"] * 8])
             continue
-        error = r["predicted"] / r["peak"] - 1
         lines.append(
             [
                 *start,
-                _yes(r["equal"]),
-                _mb(r["predicted"]),
-                _mb(r["peak"]),
-                f"{100 * error:+.3f} %",
-                _yes(r["kept"]),
+                yes(r["equal"]),
+                mb(r["predicted"]),
+                mb(r["peak"]),
+                in_error(r),
+                yes(r["kept"]),
                 f"{1 + r['overhead']:.3f}",
                 f"{r['ratio']:.3f}",
                 f"{r['planning_s']:.1f}",
@@ -249,16 +244,13 @@ def write_budgets(rows: list[Row]) -> list[str]:
         )
     head = "model|ops|budget %|eager MB|equal|predicted MB|measured MB|error|kept|predicted time|time|plan s"
     good = [r for r in rows if "no_plan" not in r]
-    text = _table(head, lines)
+    text = table(head, lines)
     if good:
-        errors = [abs(r["predicted"] / r["peak"] - 1) for r in good]
         whole = [r["ratio"] for r in good if r["overhead"] == 0]
         off = [abs(r["ratio"] - 1 - r["overhead"]) for r in good if r["overhead"] > 0]
         text += [
             "",
-            f"{len(good)} rows: equal {sum(r['equal'] for r in good)}, kept {sum(r['kept'] for r in good)}; "
-            f"prediction error of the peak: median {100 * statistics.median(errors):.3f} %, largest "
-            f"{100 * max(errors):.3f} %. "
+            _in_short(good)
             + (f"Time with nothing recomputed: median {statistics.median(whole):.3f}. " if whole else "")
             + (f"Distance from the predicted time: median {statistics.median(off):.3f}." if off else ""),
         ]
@@ -269,14 +261,14 @@ def write_budgets(rows: list[Row]) -> list[str]:
 def write_others(rows: list[Row]) -> list[str]:
     lines = []
     for r in rows:
-        start = [r["model"], r["way"], _mb(r["eager_peak"])]
+        start = [r["model"], r["way"], mb(r["eager_peak"])]
         if "failed" in r:
             lines.append([*start, r["failed"], *[""] * 8])
             continue
         lines.append(
             [
                 *start,
-                _mb(r["peak"]),
+                mb(r["peak"]),
                 f"{r['differs']} differ" if r["differs"] else "yes",
                 f"{r['off']:.1e}",
                 f"{r['ratio']:.3f}" if "ratio" in r else "",
@@ -284,11 +276,11 @@ def write_others(rows: list[Row]) -> list[str]:
                     ["no plan" if "no_plan" in r else ""] * 5
                     if "our_ratio" not in r
                     else [
-                        _mb(r["our_peak"]),
-                        _yes(r["our_equal"]),
+                        mb(r["our_peak"]),
+                        yes(r["our_equal"]),
                         f"{r['our_ratio']:.3f}",
                         f"{1 + r['our_overhead']:.3f}",
-                        _yes(r["our_ratio"] <= r["ratio"]),
+                        yes(r["our_ratio"] <= r["ratio"]),
                     ]
                 ),
             ]
@@ -299,18 +291,18 @@ def write_others(rows: list[Row]) -> list[str]:
     good = [r for r in rows if "our_ratio" in r]
     faster = sum(r["our_ratio"] <= r["ratio"] for r in good)
     close = sum(r["our_ratio"] <= 1.02 * r["ratio"] for r in good)
-    return [*_table(head, lines), "", f"At least as fast: {faster} of {len(good)}; within 2 %: {close}."]
+    return [*table(head, lines), "", f"At least as fast: {faster} of {len(good)}; within 2 %: {close}."]
 
 
 def write_growth(rows: list[Row]) -> list[str]:
-    return _table(
+    return table(
         "model|steps|eager grows by MB|planned grows by MB|step's peak MB",
         [
             [
                 r["model"],
                 str(r["steps"]),
                 *(f"{r[k] / 1000000.0:+.2f}" for k in ("eager_grown", "grown")),
-                _mb(r["eager_peak"]),
+                mb(r["eager_peak"]),
             ]
             for r in rows
         ],
@@ -323,19 +315,18 @@ def write_host(rows: list[Row]) -> list[str]:
         plain = ["no plan", ""]
         if "plain_ratio" in r:
             plain = [f"{1 + r['plain_overhead']:.3f}", f"{r['plain_ratio']:.3f}"]
-        start = [r["model"], r["budget"], _mb(r["eager_peak"])]
+        start = [r["model"], r["budget"], mb(r["eager_peak"])]
         if "no_plan" in r:
             lines.append([*start, *["no plan"] * 9, *plain])
             continue
-        error = r["predicted"] / r["peak"] - 1
         lines.append(
             [
                 *start,
-                _yes(r["equal"]),
-                _mb(r["peak"]),
-                f"{100 * error:+.3f} %",
-                _yes(r["kept"]),
-                _mb(r["out"]),
+                yes(r["equal"]),
+                mb(r["peak"]),
+                in_error(r),
+                yes(r["kept"]),
+                mb(r["out"]),
                 str(r["again"]),
                 f"{1 + r['overhead']:.3f}",
                 f"{r['ratio']:.3f}",
@@ -349,16 +340,13 @@ def write_host(rows: list[Row]) -> list[str]:
     )
     good = [r for r in rows if "no_plan" not in r]
     if not good:
-        return _table(head, lines)
-    errors = [abs(r["predicted"] / r["peak"] - 1) for r in good]
+        return table(head, lines)
     both = [r for r in good if "plain_overhead" in r]
     better = sum(r["overhead"] <= r["plain_overhead"] for r in both)
     return [
-        *_table(head, lines),
+        *table(head, lines),
         "",
-        f"{len(good)} rows: equal {sum(r['equal'] for r in good)}, kept {sum(r['kept'] for r in good)}; "
-        f"prediction error of the peak: median {100 * statistics.median(errors):.3f} %, largest "
-        f"{100 * max(errors):.3f} %. Predicted to be no slower than without a host: {better} of {len(both)}; "
+        f"{_in_short(good)}Predicted to be no slower than without a host: {better} of {len(both)}; "
         f"no plan without: {len(good) - len(both)}. Host: {good[0]['host']}.",
     ]
 
@@ -376,22 +364,6 @@ def run_one(given: argparse.Namespace, kind: str, name: str) -> list[Row]:
         if kind == "host":
             return host_table(z, setting, given.budgets.split(","), given.host)
         return others_table(z, setting) if kind == "others" else growth_table(z, setting, given.growth)
-
-
-def run_apart(given: argparse.Namespace, out: Path, kind: str, name: str) -> None:
-    """Run a model in a separate process, unless its file exists."""
-    path = out / f"{kind}-{name}.json"
-    if path.exists():
-        return
-    start = time.perf_counter()
-    command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{kind}:{name}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    last = done.stdout.strip().splitlines()[-1:] or [""]
-    if done.returncode or not last[0].startswith("["):
-        print(f"{kind} {name}: failed\n{done.stderr[-700:]}", file=sys.stderr, flush=True)
-        return
-    path.write_text(last[0])
-    print(f"{kind} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 def parse() -> argparse.Namespace:
@@ -428,19 +400,17 @@ def main() -> int:
     out: Path = given.out or Path(tempfile.mkdtemp(prefix="remat-architectures-"))
     out.mkdir(parents=True, exist_ok=True)
     models = given.models.split(",")
+    jobs = [(kind, model) for kind in kinds for model in models]
     with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(lambda job: run_apart(given, out, *job), [(k, m) for k in kinds for m in models]))
+        done = pool.map(lambda job: run_apart(":".join(job), out / f"{'-'.join(job)}.json"), jobs)
+        found = dict(zip(jobs, done, strict=True))
     lines = [
         f"PyTorch {torch.__version__}, {given.device}, {given.dtype}, {given.threads} threads, "
         f"{given.jobs} models at once"
     ]
-    good = True
+    good = None not in found.values()
     for kind in kinds:
-        rows: list[Row] = []
-        for model in models:
-            path = out / f"{kind}-{model}.json"
-            good = good and path.exists()
-            rows += json.loads(path.read_text()) if path.exists() else []
+        rows: list[Row] = [row for model in models for row in found[kind, model] or []]
         lines += ["", f"## {kind}", "", *WRITERS[kind](rows)]
         good = good and all(
             r.get("equal", True) and r.get("kept", True) for r in rows if kind in ("budgets", "host")

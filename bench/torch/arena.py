@@ -16,39 +16,22 @@ import gc
 import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import remat.torch
 import torch
-from remat_models.zoo import ZOO, Zoo
+from remat_models.zoo import Zoo, animal
+from rows import memory_of_process, run_apart
+from subjects import Subject
 
 KINDS = ("eager", "planned", "arena")
-
-
-def status(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(name)
 
 
 def forget_highest() -> None:
     """Resets the peak of the resident set."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def step_of(z: Zoo, model: Any, inputs: Any) -> Callable[[], None]:
-    def step() -> None:
-        model.zero_grad()
-        z.loss(model(**inputs) if isinstance(inputs, dict) else model(*inputs)).backward()
-
-    return step
 
 
 def made(z: Zoo, kind: str, given: argparse.Namespace, model: Any, inputs: Any) -> Any:
@@ -63,19 +46,19 @@ def made(z: Zoo, kind: str, given: argparse.Namespace, model: Any, inputs: Any) 
 def memory(z: Zoo, kind: str, given: argparse.Namespace) -> dict[str, Any]:
     model, inputs = z.build(given.size)
     model = made(z, kind, given, model, inputs)
-    step = step_of(z, model, inputs)
+    subject = Subject(z, model, inputs)
     for _ in range(3):
-        step()
+        subject.seconds()
     gc.collect()
     forget_highest()
     faults, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
     for _ in range(given.steps):
-        step()
+        subject.seconds()
     seconds = time.process_time() - start
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     found = {
-        "highest": status("VmHWM"),
-        "resident": status("VmRSS"),
+        "highest": memory_of_process("VmHWM"),
+        "resident": memory_of_process("VmRSS"),
         "faults": faults / given.steps,
         "seconds": seconds / given.steps,
     }
@@ -91,22 +74,19 @@ def memory(z: Zoo, kind: str, given: argparse.Namespace) -> dict[str, Any]:
 def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
     """Times with the same plan, the one made for the arena."""
     model, inputs = z.build(given.size)
-    steps = {}
     arena = made(z, "arena", given, copy.deepcopy(model), inputs)
-    steps["arena"] = step_of(z, arena, inputs)
     plan = arena.remat.largest().plan
     common = {"accumulate": False, "outputs": "dropped", "loss": z.loss}
     same = remat.torch.fit(copy.deepcopy(model), inputs, given.budget, plan=list(plan.steps), **common)
-    steps["same plan"] = step_of(z, same, inputs)
-    steps["planned"] = step_of(z, made(z, "planned", given, copy.deepcopy(model), inputs), inputs)
-    steps["eager"] = step_of(z, model, inputs)
-    taken: dict[str, list[float]] = {name: [] for name in steps}
+    planned = made(z, "planned", given, copy.deepcopy(model), inputs)
+    models = {"arena": arena, "same plan": same, "planned": planned, "eager": model}
+    subjects = {name: Subject(z, each, inputs) for name, each in models.items()}
+    taken: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(given.turns + 3):
-        for name, step in steps.items():
-            start = time.process_time()
-            step()
+        for name, subject in subjects.items():
+            seconds = subject.seconds()
             if turn >= 3:
-                taken[name].append(time.process_time() - start)
+                taken[name].append(seconds)
     least = {name: statistics.median(values) for name, values in taken.items()}
     return {
         f"arena over {name}": statistics.median(
@@ -114,16 +94,6 @@ def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
         )
         for name in ("same plan", "planned", "eager")
     } | {"seconds": least["arena"]}
-
-
-def apart(given: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
-    """A row, measured in a separate process."""
-    command = [sys.executable, __file__, "--child", f"{name} {kind}", *sys.argv[1:]]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        return {"error": done.returncode}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def parse() -> argparse.Namespace:
@@ -144,12 +114,12 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.child:
         name, kind = given.child.split()
-        z = next(each for each in ZOO if each.name == name)
+        z = animal(name)
         print(json.dumps(times(z, given) if kind == "times" else memory(z, kind, given)))
         return
     for name in given.models.split(","):
         for kind in (*KINDS, "times"):
-            print(name, kind, apart(given, name, kind), flush=True)
+            print(name, kind, run_apart(f"{name} {kind}"), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ from executorch.runtime import Runtime
 from public.packages import prepare_imports
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
+
 SIDE = 96
 TOKENS = 32
 TRANSFORMERS: dict[str, dict[str, Any]] = {
@@ -137,10 +140,7 @@ def main() -> int:
         rows.append(row_of(name, failures))
         print(rows[-1], flush=True)
     if arguments.write:
-        text = arguments.write.read_text()
-        begin, end = "<!-- bench/torch/executorch_arenas.py writes from here -->\n", "<!-- to here -->"
-        head, rest = text.split(begin)
-        arguments.write.write_text(head + begin + "\n".join(rows) + "\n" + rest[rest.index(end) :])
+        command.write(arguments.write, "bench/torch/executorch_arenas.py writes", rows)
     for failure in failures:
         print("MISSED:", failure)
     return 1 if failures else 0

@@ -19,8 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,11 +28,9 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import remat
 import remat.torch
 import torch
-from architectures import _mb, _table, _yes
 from remat_models.zoo import ZOO, Zoo, animal
+from rows import Row, in_error, mb, run_apart, table, yes
 from subjects import Setting, Subject, alternate, checkpointed, copied, distance, fitted, min_cut
-
-Row = dict[str, Any]
 
 
 def without_caches(model: torch.nn.Module) -> torch.nn.Module:
@@ -167,39 +163,39 @@ def partitioner_report(rows: list[Row]) -> list[str]:
     for r in rows:
         ours = ["none at this peak", "", ""]
         if "our_ratio" in r:
-            ours = [_mb(r["our_peak"]), _yes(not r["our_differs"]), f"{r['our_ratio']:.3f}"]
+            ours = [mb(r["our_peak"]), yes(not r["our_differs"]), f"{r['our_ratio']:.3f}"]
         lines.append(
             [
                 r["model"],
                 str(r["share"]),
-                _mb(r["eager_peak"]),
-                _mb(r["peak"]),
+                mb(r["eager_peak"]),
+                mb(r["peak"]),
                 f"NO, off by {r['off']:.0e}" if r["differs"] else "yes",
                 f"{r['ratio']:.3f}",
                 *ours,
             ]
         )
-    return _table("model|share|eager MB|its MB|equal|its time|our MB|our equal|our time", lines)
+    return table("model|share|eager MB|its MB|equal|its time|our MB|our equal|our time", lines)
 
 
 def report(rows: list[Row]) -> list[str]:
     lines = []
     for r in rows:
-        start = [r["model"], r["budget"], _mb(r["eager_peak"]), f"{r['limit'] / r['eager_peak']:.0%}"]
+        start = [r["model"], r["budget"], mb(r["eager_peak"]), f"{r['limit'] / r['eager_peak']:.0%}"]
         if "no_plan" in r:
             lines.append([*start, "no plan", *[""] * 9])
             continue
         ours = ["", ""]
         if "our_ratio" in r:
             ours = [f"{1 + r['our_overhead']:.3f}", f"{r['our_ratio']:.3f}"]
-        layer = [f"{r['layer_ratio']:.3f}", _yes(not r["layer_differs"])] if "layer_ratio" in r else ["", ""]
+        layer = [f"{r['layer_ratio']:.3f}", yes(not r["layer_differs"])] if "layer_ratio" in r else ["", ""]
         lines.append(
             [
                 *start,
-                _yes(not r["differs"]),
-                _mb(r["predicted"]),
-                _mb(r["peak"]),
-                f"{100 * (r['predicted'] / r['peak'] - 1):+.3f} %",
+                yes(not r["differs"]),
+                mb(r["predicted"]),
+                mb(r["peak"]),
+                in_error(r),
                 f"{1 + r['overhead']:.3f}",
                 f"{r['ratio']:.3f}",
                 *ours,
@@ -211,7 +207,7 @@ def report(rows: list[Row]) -> list[str]:
         "our predicted time|our time|time by layer|by layer equal"
     )
     good = [r for r in rows if "no_plan" not in r]
-    text = _table(head, lines)
+    text = table(head, lines)
     if good:
         worst = max(abs(r["predicted"] / r["peak"] - 1) for r in good)
         text += [
@@ -237,28 +233,20 @@ def main() -> None:
     parser.add_argument("--budgets", default="90,75,layer,least")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--partitioner", action="store_true")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     setting = Setting(size=args.size, steps=args.steps)
     kind = f"{args.size}.partitioner" if args.partitioner else args.size
-    if args.one:
-        z = animal(args.one)
+    if args.child:
+        z = animal(args.child)
         partitioned = args.partitioner
         rows = partitioner_rows(z, setting) if partitioned else rows_of(z, setting, args.budgets.split(","))
-        (args.out / f"{args.one}.{kind}.json").write_text(json.dumps(rows, indent=1))
+        print(json.dumps(rows))
         return
     args.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in args.models.split(","):
-        path = args.out / f"{name}.{kind}.json"
-        if not path.exists():
-            command = [sys.executable, __file__, "--out", str(args.out), "--one", name, "--size", args.size]
-            command += ["--budgets", args.budgets, "--steps", str(args.steps)]
-            command += ["--partitioner"] if args.partitioner else []
-            if subprocess.run(command).returncode:
-                print(f"{name}: failed", file=sys.stderr)
-                continue
-        rows += json.loads(path.read_text())
+        rows += run_apart(name, args.out / f"{name}.{kind}.json") or []
     text = "\n".join(partitioner_report(rows) if args.partitioner else report(rows)) + "\n"
     (args.out / f"report.{kind}.md").write_text(text)
     print(text)

@@ -28,12 +28,12 @@ import functools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from rows import memory_of_process, run_apart
 
 # The allocator warns about blocks that are older than a measurement.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -74,16 +74,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
     parser.add_argument("--budgets", default="60%,2.6GB", help="of the planned rows (60%%,2.6GB)")
     parser.add_argument("--compiled", default="", help="shares for torch.compile, such as 1,0.5 (none)")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def highest_resident() -> int:
-    """Bytes: the highest resident set of this process so far."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmHWM: this benchmark needs Linux")
 
 
 def enable_selective_checkpointing(model: Any) -> None:
@@ -145,7 +137,7 @@ def measure_row(options: argparse.Namespace) -> Row:
     batch = {"input_ids": tokens, "labels": tokens}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     start = time.perf_counter()
-    model = prepare(model, options.row, batch)
+    model = prepare(model, options.child, batch)
     planning = time.perf_counter() - start
     losses, norms, seconds, cpu = [], [], [], []
 
@@ -165,12 +157,12 @@ def measure_row(options: argparse.Namespace) -> Row:
         gradients = [p.grad for p in model.parameters()]
         norms.append(torch.nn.utils.get_total_norm(gradients).item())
         del gradients
-    resident = highest_resident()
+    resident = memory_of_process("VmHWM")
     optimizer.zero_grad()
     peak = remat.torch.measure_peak(forward_and_backward, resident=[model, optimizer, tokens])
     budget = getattr(getattr(model, "remat", None), "budget", None)
     return Row(
-        options.row,
+        options.child,
         resident,
         peak,
         statistics.median(seconds[1:]),
@@ -180,17 +172,6 @@ def measure_row(options: argparse.Namespace) -> Row:
         losses,
         norms,
     )
-
-
-def run_row(name: str) -> Row | None:
-    """Runs a row in a separate process, with this process's arguments."""
-    done = subprocess.run(
-        [sys.executable, __file__, *sys.argv[1:], "--row", name], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        print(f"{name}: exit code {done.returncode}\n{done.stderr.strip()}", file=sys.stderr)
-        return None
-    return Row(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def in_bytes(count: int) -> str:
@@ -213,7 +194,7 @@ def line(row: Row, eager: Row) -> str:
 
 def main() -> int:
     options = parse_arguments()
-    if options.row:
+    if options.child:
         print(json.dumps(asdict(measure_row(options))))
         return 0
     head = ("resident", "peak", "a step", "ratio", "CPU", "planning", "equal")
@@ -221,10 +202,11 @@ def main() -> int:
     good, eager = True, None
     compiled = [COMPILED + share for share in options.compiled.split(",") if share]
     for name in (EAGER, CHECKPOINTING, SELECTIVE, *compiled, *options.budgets.split(",")):
-        row = run_row(name)
-        eager = eager or row
-        if row is None or eager is None:
+        found = run_apart(name)
+        if found is None:
             return 1
+        row = Row(**found)
+        eager = eager or row
         print(line(row, eager), flush=True)
         good &= same(row, eager) or name in compiled
         good &= row.budget is None or row.peak <= row.budget

@@ -40,6 +40,7 @@ import remat.torch
 import torch
 from remat_models.example import GPT, Config
 from remat_models.zoo import animal
+from rows import table
 from subjects import STATED, Setting, Subject, alternate, checkpointed, copied, distance
 from torch import nn
 from torch.nn import functional as F
@@ -655,8 +656,7 @@ def main() -> int:
         what["name"] = torch.get_device_module(device).get_device_name(0)
     write(given.out / "gpu_check.json", json.dumps({**what, "checks": rows}, indent=1) + "\n")
     lines = [", ".join(f"{key} {value}" for key, value in what.items()), ""]
-    lines += ["| check | allocator | expected | found | verdict |", "|---|---|---|---|---|"]
-    lines += ["| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows]
+    lines += table("check|allocator|expected|found|verdict", [list(map(str, row.values())) for row in rows])
     write(given.out / "gpu_check.md", "\n".join(lines) + "\n")
     return int(any(row["verdict"] not in ("passed", "skipped") for row in rows))
 

@@ -22,6 +22,7 @@ import remat
 import remat.torch
 import torch
 from remat_models.zoo import ZOO, Zoo, animal
+from rows import mb, yes
 from subjects import STATED, Setting, Subject, copied, fitted
 
 HEAD = (
@@ -54,10 +55,9 @@ def measured(z: Zoo, size: str, seconds: float) -> str:
     kept = peak <= budget and peak <= report.predicted_peak
     proved = "yes" if found.proved else f"not below {found.impossible}"
     return (
-        f"| {z.name} | {budget / 1e6:.2f} | {sizes['batch']} | {more / 1e6:.2f} | {found.largest} | "
-        f"{proved} | "
-        f"{report.predicted_peak / 1e6:.2f} | {peak / 1e6:.2f} | {'yes' if kept else 'NO'} | "
-        f"{row.overhead or 0:.1%} | {found.best} | {took:.0f} |"
+        f"| {z.name} | {mb(budget)} | {sizes['batch']} | {mb(more)} | {found.largest} | {proved} | "
+        f"{mb(report.predicted_peak)} | {mb(peak)} | {yes(kept)} | {row.overhead or 0:.1%} | {found.best} | "
+        f"{took:.0f} |"
     )
 
 

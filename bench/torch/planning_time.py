@@ -27,23 +27,29 @@ import argparse
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import remat
 import remat.torch
 import torch
+from remat_models.example import GPT, Config
+from remat_models.small import MLP, ConvNet, Encoder
+from rows import run_apart
+from torch import nn
 
-HERE = Path(__file__).resolve()
+MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
+    "gpt": lambda: (GPT(Config()), (torch.randint(128, (4, 256)), torch.randint(128, (4, 256)))),
+    "encoder": lambda: (Encoder(width=256, depth=6), (torch.randn(8, 128, 256),)),
+    "conv_net": lambda: (ConvNet(channels=32, depth=8), (torch.randn(16, 3, 48, 48),)),
+    "mlp": lambda: (MLP(width=512, depth=12), (torch.randn(2048, 512),)),
+}
 
 
 def one_start(name: str, budget: str, folder: str) -> dict[str, Any]:
-    from step_time import MODELS
-
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     start = time.perf_counter()
@@ -60,7 +66,7 @@ def one_start(name: str, budget: str, folder: str) -> dict[str, Any]:
     }
 
 
-def starts(models: list[str], budget: str) -> None:
+def starts(models: list[str]) -> None:
     print(
         f"{'model':10} {'start':>6} {'ops':>5} {'trace s':>8} {'measure s':>9} {'plan s':>7} {'fit s':>7} "
         f"{'process s':>9} {'overhead':>8} {'stored':>6}"
@@ -68,9 +74,7 @@ def starts(models: list[str], budget: str) -> None:
     for name in models:
         with tempfile.TemporaryDirectory() as folder:
             for which in ("first", "second"):
-                command = [sys.executable, str(HERE), "start", name, budget, folder]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                r = json.loads(done.stdout)
+                r = run_apart(f"{name} {folder}")
                 print(
                     f"{name:10} {which:>6} {r['ops']:5} {r['capture']:8.2f} {r['profile']:9.2f} "
                     f"{r['plan']:7.2f} {r['fit']:7.2f} {r['cpu']:9.2f} {r['overhead']:8.2%} "
@@ -159,9 +163,7 @@ def main() -> int:
     many = commands.add_parser("starts")
     many.add_argument("--models", default="gpt,encoder,conv_net,mlp")
     many.add_argument("--budget", default="60%")
-    one = commands.add_parser("start")
-    for name in ("model", "budget", "folder"):
-        one.add_argument(name)
+    many.add_argument("--child", default="", help=argparse.SUPPRESS)
     deep = commands.add_parser("depth")
     deep.add_argument("--layers", default="12,96")
     deep.add_argument("--widths", default="256,64")
@@ -180,10 +182,11 @@ def main() -> int:
     big.add_argument("--budget", default="75%")
     big.add_argument("--time-limit", type=float, default=30.0)
     options = parser.parse_args()
-    if options.command == "start":
-        print(json.dumps(one_start(options.model, options.budget, options.folder)))
+    if options.command == "starts" and options.child:
+        model, folder = options.child.split()
+        print(json.dumps(one_start(model, options.budget, folder)))
     elif options.command == "starts":
-        starts(options.models.split(","), options.budget)
+        starts(options.models.split(","))
     elif options.command == "depth":
         torch.set_num_threads(1)
         for layers, width in zip(options.layers.split(","), options.widths.split(","), strict=True):

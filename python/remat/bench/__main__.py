@@ -119,9 +119,7 @@ def run_suite(name: str, lab: Lab, draw: bool) -> Section:
     if draw:
         for figure in section.figures():
             plots.draw(figure, lab.folder / "figures")
-    used = {run.graph for run in lab.runs}
-    graphs = [graph for graph in lab.graphs.values() if graph.name in used]
-    (lab.folder / f"{name}.json").write_text(suite_json(section, graphs, lab.runs, lab.limit))
+    (lab.folder / f"{name}.json").write_text(suite_json(section, lab.used, lab.runs, lab.limit))
     lines = section_lines(section, "figures" if draw else None)
     (lab.folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")
     return section

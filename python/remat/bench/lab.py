@@ -127,6 +127,8 @@ class Lab:
         self.spent, self.spent_limits = 0.0, 0.0
         self.executed = 0
         self.graphs: dict[str, Graph] = {}
+        # Of the current suite, in the order of their first use.
+        self.used: list[Graph] = []
         self.runs: list[Run] = []
 
     @property
@@ -137,13 +139,16 @@ class Lab:
     def begin(self, suite: str, suggested_limit: float, pending: list[float]) -> None:
         """Starts a suite whose runs will have the limits `pending`."""
         self.suite, self.suggested_limit, self.pending = suite, suggested_limit, pending
-        self.spent, self.spent_limits, self.runs = 0.0, 0.0, []
+        self.spent, self.spent_limits, self.runs, self.used = 0.0, 0.0, [], []
 
     def graph(self, spec: GraphSpec) -> Graph:
         """The published instance if given, else a similar generated graph."""
         if spec.name not in self.graphs:
             self.graphs[spec.name] = self._load(spec)
-        return self.graphs[spec.name]
+        graph = self.graphs[spec.name]
+        if graph not in self.used:
+            self.used.append(graph)
+        return graph
 
     def plan(
         self,

@@ -18,10 +18,18 @@ class Curve:
     """Points of one line of a figure. missed: x positions without a plan within the budget."""
 
     name: str
-    x: list[float]
-    y: list[float]
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
     steps: bool = False
     missed: list[float] = field(default_factory=list)
+
+    def add(self, x: float, y: float | None) -> None:
+        """y: None where there is no plan."""
+        if y is None:
+            self.missed.append(float(x))
+        else:
+            self.x.append(float(x))
+            self.y.append(y)
 
 
 @dataclass
@@ -146,11 +154,11 @@ class Comparison:
         self.table = Table(title, head, [])
         self.rows = self.behind = 0
 
-    def measure(self, lab: Lab, graph: Graph, budget: int, label: str = "", published: str = "") -> list[Run]:
+    def measure(self, lab: Lab, graph: Graph, budget: int, label: str = "") -> list[Run]:
         """Adds a row; returns the runs, `auto` last."""
         runs = [lab.plan(graph, planner, budget) for planner in self.planners]
         auto = lab.plan(graph, "auto", budget)
-        self.add(graph, budget, runs, auto, label, published)
+        self.add(graph, budget, runs, auto, label)
         return [*runs, auto]
 
     def add(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.account import account
-from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone
+from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
 from .base.given import check_step
 from .base.private import compiled_part
 from .base.progress import progress_line
@@ -26,8 +25,6 @@ from .session.prepare import Preparation
 from .session.session import NotOneGraphError, Session, compiled_inside
 from .session.sharding import Sharding
 from .steps import steps_of
-
-log = logging.getLogger("remat.torch")
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import remat
 
 from .base.account import account, phase
 from .base.devices import runtime_of
-from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.errors import UnsupportedModelError, errors_stand_alone, log
 from .base.nodes import is_random, outputs_of
 from .base.private import WRITING_BATCH_NORMS
 from .base.progress import ProgressLine, progress_line
@@ -41,8 +40,6 @@ from .trace.plain import Plain, as_plain, flat_inputs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-log = logging.getLogger("remat.torch")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -17,9 +17,8 @@ from .base.given import check_call, check_callable, check_loss, check_model, has
 from .base.origins import category_of_input
 from .base.progress import ProgressLine, progress_line
 from .base.turns import one_at_a_time
-from .base.units import exact_bytes
 from .eager.sizes import RecordedSizes
-from .plan.batches import BatchRow, LargestBatch
+from .plan.batches import BatchRow, LargestBatch, nothing_fits
 from .plan.options import FitOptions, Options
 from .session.captured import captured_steps
 from .session.loss import Loss
@@ -225,7 +224,7 @@ class _Search:
             self.sizes.trace(self._likely(first) or second)
         ends = self._settle(rows=0, guess=None)
         if ends.largest is None:
-            self._raise_nothing_fits(ends)
+            raise self._nothing_fits(ends)
         return self._as_batch(self._settle(rows=8, guess=ends.largest))
 
     def _first_sizes(self) -> tuple[int, int]:
@@ -338,18 +337,8 @@ class _Search:
             graph=graph,
         )
 
-    def _raise_nothing_fits(self, found: _core.LargestResult) -> NoReturn:
-        row, budget = found.rows[0], self._budget()
-        reserve = self.sizes.options_in_bytes.size("reserve")
-        floor = row.peak_lower_bound + reserve
+    def _nothing_fits(self, found: _core.LargestResult) -> remat.NoPlanError:
+        row, reserve = found.rows[0], self.sizes.options_in_bytes.size("reserve")
         known = max(_least_known(graph) for graph in row.graphs) + reserve
         proved = row.status == "infeasible"
-        asked, size = exact_bytes(budget), row.size
-        text = (
-            f"largest_batch: the budget of {asked} is impossible at the least size, {size}"
-            if proved
-            else f"largest_batch: no plan within {asked} was found at the least size, {size}"
-        )
-        text += f": none goes below {exact_bytes(floor)}; smallest budget known to work: {exact_bytes(known)}"
-        kind = remat.InfeasibleError if proved else remat.NoPlanError
-        raise kind(text, floor=floor, smallest_known=known)
+        return nothing_fits(self._budget(), row.size, proved, row.peak_lower_bound + reserve, known)

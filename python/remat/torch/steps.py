@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +9,13 @@ import torch
 
 import remat
 
-from .base.errors import NothingToPlanError, UnsupportedModelError
+from .base.errors import NothingToPlanError, UnsupportedModelError, log
 from .base.given import can_run, check_step
 from .eager.captured import RecordedStep, recorded_steps
 from .plan.options import Options
 from .session.captured import CapturedStep, captured_steps
 from .session.loss import Loss
 from .session.sharding import Sharding
-
-log = logging.getLogger("remat.torch")
 
 Steps = list[CapturedStep] | list[RecordedStep]
 

@@ -30,12 +30,9 @@ FOREIGN = {
     "args", "grad", "kwargs", "meta", "param_groups", "state", "target",
     "atexit", "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
-    "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format", "env.frozen",
-    "graph_compile.collect_bw_donated_buffer_idxs", "module.run_functionalized_fw_and_collect_metadata",
-    "symbolic_convert.format_loop_skip_frame_message", "symbolic_convert.get_funcname",
+    "meta.memory_format", "symbolic_convert.format_loop_skip_frame_message",
     "tensor._post_accumulate_grad_hooks", "tensor.data",
     "dynamo_utils._get_dynamo_config_for_logging",
-    "FakeTensorMode.dispatch",
 }  # fmt: skip
 
 FOLDER = Path(remat.torch.__file__).parent

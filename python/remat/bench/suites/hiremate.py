@@ -152,15 +152,14 @@ def among(names: Iterable[str]) -> list[str]:
 
 def measure(lab: Lab) -> Section:
     """Runs the suite; parts that need the planner `hiremate` are skipped if it is not registered."""
-    graphs: list[Graph] = []
     optimal = Comparison("Table 3: all planners at the same budgets", published_planners())
     broad = Comparison("Table 4: all planners at HiREmate's memory", published_planners())
     parts: list[Table | Figure] = [
-        *_optimal(lab, graphs, optimal),
-        *_broad(lab, graphs, broad),
-        *_sizes(lab, graphs),
-        _networks(lab, graphs),
-        *_inputs(lab, graphs),
+        *_optimal(lab, optimal),
+        *_broad(lab, broad),
+        *_sizes(lab),
+        _networks(lab),
+        *_inputs(lab),
     ]
     if OWN in published_planners():
         parts += _options(lab, "hiremate_figure6", "Figure 6: groups of different size", "most_lower", DEPTHS)
@@ -176,26 +175,20 @@ def measure(lab: Lab) -> Section:
             "falling budgets, and rows of Table 4 the published percentage of memory. Table 2 is a part "
             f"of Table 3. {lab.limit:g} s and one thread for each planner, 1 s for `auto`.",
         ],
-        [*parts, graph_table(graphs)],
+        [*parts, graph_table(lab.used)],
         _differences(),
         f"Table 3: {optimal.verdict()} Table 4: {broad.verdict()}",
         source=_PAPER,
     )
 
 
-def _once(graphs: list[Graph], graph: Graph) -> Graph:
-    if graph not in graphs:
-        graphs.append(graph)
-    return graph
-
-
-def _optimal(lab: Lab, graphs: list[Graph], comparison: Comparison) -> list[Table]:
+def _optimal(lab: Lab, comparison: Comparison) -> list[Table]:
     head = ["network", "published: GB", "Checkmate", "H-ILP", "here: share", "checkmate_milp, warm start"]
     if OWN in published_planners():
         head.append(OWN)
     table = Table("Tables 2 and 3: overhead (%) of the optimum and of H-ILP", [*head, "auto, 1 s"], [])
     for spec, published in OPTIMAL:
-        graph = _once(graphs, lab.graph(spec))
+        graph = lab.graph(spec)
         for (budget, milp, ilp), share in zip(published, OPTIMAL_SHARES, strict=True):
             runs = {run.planner: run for run in comparison.measure(lab, graph, graph.share(share))}
             printed = ["-" if value is None else f"{value:.2f}" for value in (milp, ilp)]
@@ -209,14 +202,14 @@ def _proved(run: Run) -> str:
     return cell(run) + (" (optimal)" if run.status == "optimal" else "")
 
 
-def _broad(lab: Lab, graphs: list[Graph], comparison: Comparison) -> list[Table]:
+def _broad(lab: Lab, comparison: Comparison) -> list[Table]:
     own = OWN in published_planners()
     head = ["model", "nodes published", "ops here", "memory %", "time % published", "minutes"]
     head += ["hiremate, time %", "seconds", "levels, groups, distinct, largest", "published"] if own else []
     table = Table("Table 4: twelve models at the published share of memory", [*head, "auto 1 s, time %"], [])
     for model in MODELS:
         printed = [f"{model.memory:.1f}", f"{model.time:.1f}", f"{model.minutes:g}" if model.minutes else "-"]
-        graph = _once(graphs, lab.graph(model.spec))
+        graph = lab.graph(model.spec)
         budget = graph.share(model.memory)
         runs = {run.planner: run for run in comparison.measure(lab, graph, budget)}
         row = [model.label, str(model.nodes), str(graph.ops), *printed]
@@ -236,7 +229,7 @@ def _groups(run: Run) -> str:
     return ", ".join(str(run.counters.get(name, "-")) for name in wanted)
 
 
-def _sizes(lab: Lab, graphs: list[Graph]) -> list[Table | Figure]:
+def _sizes(lab: Lab) -> list[Table | Figure]:
     """Figure 4: time of a step and of planning against the number of layers, at 60 % of keep-all."""
     planners = [*among(("rockmate", "checkmate_milp", "moccasin", OWN)), "auto"]
     table = Table(
@@ -246,21 +239,17 @@ def _sizes(lab: Lab, graphs: list[Graph]) -> list[Table | Figure]:
     )
     panels = []
     for family, specs in SIZES.items():
-        step = {name: Curve(name, [], []) for name in planners}
-        solving = {name: Curve(name, [], []) for name in planners}
+        step = {name: Curve(name) for name in planners}
+        solving = {name: Curve(name) for name in planners}
         for spec in specs:
-            graph = _once(graphs, lab.graph(spec))
+            graph = lab.graph(spec)
             runs = [lab.plan(graph, name, graph.share(60)) for name in planners]
             shown = [f"{percent(r.overhead)} in {r.seconds:.1f} s" if r.fits else cell(r) for r in runs]
             table.rows.append([graph.name, str(graph.ops), *shown])
             for run in runs:
-                if not run.fits:
-                    step[run.planner].missed.append(float(graph.ops))
-                    continue
-                step[run.planner].x.append(float(graph.ops))
-                step[run.planner].y.append(percent_of(run))
-                solving[run.planner].x.append(float(graph.ops))
-                solving[run.planner].y.append(max(run.seconds, 0.001))
+                step[run.planner].add(graph.ops, percent_of(run))
+                if run.fits:
+                    solving[run.planner].add(graph.ops, max(run.seconds, 0.001))
         panels.append(Panel(f"{family}: time of a step", "ops", "overhead (%)", list(step.values())))
         panels.append(
             Panel(f"{family}: planning", "ops", "planning time (s)", list(solving.values()), log_y=True)
@@ -268,17 +257,17 @@ def _sizes(lab: Lab, graphs: list[Graph]) -> list[Table | Figure]:
     return [Figure("hiremate_figure4", "Figure 4: graphs of growing size, at 60 %", panels), table]
 
 
-def percent_of(run: Run) -> float:
-    """Overhead in percent."""
-    return 100 * (run.overhead or 0)
+def percent_of(run: Run) -> float | None:
+    """Overhead in percent; None without a plan."""
+    return 100 * (run.overhead or 0) if run.fits else None
 
 
 def _over_shares(name: str, runs: Sequence[Run]) -> Curve:
     """Overhead against memory."""
-    pairs = list(zip(SHARES, runs, strict=True))
-    found = [(float(share), percent_of(run)) for share, run in pairs if run.fits]
-    missed = [float(share) for share, run in pairs if not run.fits]
-    return Curve(name, [x for x, _ in found], [y for _, y in found], missed=missed)
+    curve = Curve(name)
+    for share, run in zip(SHARES, runs, strict=True):
+        curve.add(share, percent_of(run))
+    return curve
 
 
 def _memory_curves(lab: Lab, graph: Graph, planners: Sequence[str]) -> Panel:
@@ -290,22 +279,20 @@ def _memory_curves(lab: Lab, graph: Graph, planners: Sequence[str]) -> Panel:
     return Panel(graph.name, "budget (% of keep-all)", "overhead (%)", curves)
 
 
-def _networks(lab: Lab, graphs: list[Graph]) -> Figure:
+def _networks(lab: Lab) -> Figure:
     planners = [*among(("tw_remat", "rotor", "rockmate", OWN)), "auto"]
     panels = []
     for title, spec in NETWORKS.items():
-        panel = _memory_curves(lab, _once(graphs, lab.graph(spec)), planners)
+        panel = _memory_curves(lab, lab.graph(spec), planners)
         panel.title = title
         panels.append(panel)
     return Figure("hiremate_figure5", "Figure 5: time against memory on four architectures", panels)
 
 
-def _inputs(lab: Lab, graphs: list[Graph]) -> list[Figure]:
+def _inputs(lab: Lab) -> list[Figure]:
     planners = [*among(("tw_remat", OWN)), "auto"]
     return [
-        Figure(
-            name, caption, [_memory_curves(lab, _once(graphs, lab.graph(spec)), planners) for spec in specs]
-        )
+        Figure(name, caption, [_memory_curves(lab, lab.graph(spec), planners) for spec in specs])
         for name, (caption, specs) in INPUTS.items()
     ]
 

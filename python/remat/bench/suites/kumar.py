@@ -82,15 +82,14 @@ def measure(lab: Lab) -> Section:
         "The paper's planners at the same peaks, along depth",
         [name for name in published_planners() if name in ("greedy", "tw_remat", "pw_remat")],
     )
-    graphs: list[Graph] = []
     parts = [
-        _statistics(lab, graphs),
-        _transformers(lab, graphs, everyone),
-        *_depths(lab, graphs, own),
+        _statistics(lab),
+        _transformers(lab, everyone),
+        *_depths(lab, own),
         *_trade_off(lab, everyone),
         everyone.table,
         own.table,
-        graph_table(graphs),
+        graph_table(lab.used),
     ]
     return Section(
         "kumar",
@@ -110,7 +109,7 @@ def measure(lab: Lab) -> Section:
     )
 
 
-def _statistics(lab: Lab, graphs: list[Graph]) -> Table:
+def _statistics(lab: Lab) -> Table:
     table = Table(
         "Table 1: computation graphs",
         ["graph", "n", "published", "m", "published", "width of the decomposition", "published"],
@@ -118,7 +117,6 @@ def _statistics(lab: Lab, graphs: list[Graph]) -> Table:
     )
     for spec, (ops, edges, width) in STATISTICS:
         graph = lab.graph(spec)
-        graphs.append(graph)
         run = lab.plan(graph, "tw_remat", objective="peak", options=ALGORITHM_1)
         table.rows.append(
             [
@@ -134,7 +132,7 @@ def _statistics(lab: Lab, graphs: list[Graph]) -> Table:
     return table
 
 
-def _transformers(lab: Lab, graphs: list[Graph], everyone: Comparison) -> Table:
+def _transformers(lab: Lab, everyone: Comparison) -> Table:
     table = Table(
         "Table 2: Transformer, peak memory (GiB) and relative length",
         ["graph", "", "NoRemat GiB", "length", "GreedyRemat GiB", "length", "TWRemat GiB", "length"],
@@ -142,8 +140,6 @@ def _transformers(lab: Lab, graphs: list[Graph], everyone: Comparison) -> Table:
     )
     for spec, published in TRANSFORMERS:
         graph = lab.graph(spec)
-        if graph not in graphs:
-            graphs.append(graph)
         runs = three(lab, graph)
         measured = [text for run in runs for text in (gib(run.peak), times(run.overhead))]
         printed = [text for memory, length in published for text in (f"{memory:.2f}", f"{length:.2f}")]
@@ -163,7 +159,7 @@ def _share(graph: Graph, run: Run) -> str:
     return f"{100 * (run.peak or 0) / graph.keep_all_peak:.1f}"
 
 
-def _depths(lab: Lab, graphs: list[Graph], own: Comparison) -> list[Table | Figure]:
+def _depths(lab: Lab, own: Comparison) -> list[Table | Figure]:
     """Figures 2 and 3, and the same as a table."""
     memory, length = [], []
     table = Table(
@@ -185,7 +181,6 @@ def _depths(lab: Lab, graphs: list[Graph], own: Comparison) -> list[Table | Figu
         rows = []
         for spec, depth in zip(specs, DEPTHS[family[0]], strict=True):
             graph = lab.graph(spec)
-            graphs.append(graph)
             runs = three(lab, graph)
             rows.append((depth, runs))
             keep, greedy, tree = runs
@@ -204,29 +199,8 @@ def _depths(lab: Lab, graphs: list[Graph], own: Comparison) -> list[Table | Figu
                 ]
             )
             _compare(lab, own, graph, runs)
-        names = ("NoRemat", "GreedyRemat", "TWRemat")
-        memory.append(
-            Panel(
-                family,
-                "depth",
-                "peak (GiB)",
-                [
-                    _along(name, [(depth, runs[i]) for depth, runs in rows], _gib)
-                    for i, name in enumerate(names)
-                ],
-            )
-        )
-        length.append(
-            Panel(
-                family,
-                "depth",
-                "overhead (%)",
-                [
-                    _along(name, [(depth, runs[i]) for depth, runs in rows], _overhead)
-                    for i, name in enumerate(names)
-                ],
-            )
-        )
+        memory.append(_along(family, rows, "peak (GiB)", _gib))
+        length.append(_along(family, rows, "overhead (%)", _overhead))
     return [
         Figure("kumar_figure2", "Figure 2: peak memory against depth", memory),
         Figure("kumar_figure3", "Figure 3: schedule length against depth", length),
@@ -242,13 +216,15 @@ def _overhead(run: Run) -> float:
     return 100 * (run.overhead or 0)
 
 
-def _along(name: str, rows: list[tuple[int, Run]], measure: Callable[[Run], float]) -> Curve:
-    """One planner along depth, where it has a plan."""
-    there = [(depth, run) for depth, run in rows if run.peak is not None]
-    missed = [float(depth) for depth, run in rows if run.peak is None]
-    return Curve(
-        name, [float(depth) for depth, _ in there], [measure(run) for _, run in there], missed=missed
-    )
+def _along(
+    family: str, rows: list[tuple[int, tuple[Run, Run, Run]]], label: str, measure: Callable[[Run], float]
+) -> Panel:
+    """The three along depth, where they have a plan."""
+    curves = [Curve(name) for name in ("NoRemat", "GreedyRemat", "TWRemat")]
+    for depth, runs in rows:
+        for curve, run in zip(curves, runs, strict=True):
+            curve.add(depth, None if run.peak is None else measure(run))
+    return Panel(family, "depth", label, curves)
 
 
 def _trade_off(lab: Lab, everyone: Comparison) -> list[Table | Figure]:

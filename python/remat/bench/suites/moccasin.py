@@ -75,11 +75,10 @@ def measure(lab: Lab) -> Section:
     """The tables, the progress curves and the scaling plot."""
     planners = [name for name in published_planners() if name not in ("chen", "lower_set_dp")]
     comparison = Comparison("All planners at the same budgets: extra duration in percent", planners)
-    graphs: list[Graph] = []
-    table, runs = _table(lab, graphs, comparison)
+    table, runs = _table(lab, comparison)
     parts: list[Table | Figure] = [table, comparison.table]
-    parts += _curves(lab, graphs, runs)
-    parts += _scaling(lab, graphs, runs)
+    parts += _curves(lab, runs)
+    parts += _scaling(lab, runs)
     return Section(
         "moccasin",
         "Bartan et al. 2023, MOCCASIN (moccasin)",
@@ -91,7 +90,7 @@ def measure(lab: Lab) -> Section:
             "of the last table); the others are look-alikes, whose budgets and increases need not equal "
             "the published ones. The real-world graphs RW 1-4 are not public.",
         ],
-        [*parts, graph_table(graphs)],
+        [*parts, graph_table(lab.used)],
         _differences(),
         comparison.verdict(),
         source=_PAPER,
@@ -109,16 +108,13 @@ def _shown(run: Run) -> str:
     return f"{percent(run.overhead)} in {run.time_to_best:.1f} s{proved}"
 
 
-def _table(
-    lab: Lab, graphs: list[Graph], comparison: Comparison
-) -> tuple[Table, dict[tuple[str, str, float], Run]]:
+def _table(lab: Lab, comparison: Comparison) -> tuple[Table, dict[tuple[str, str, float], Run]]:
     head = ["graph", "(n, m)", "origin", "budget", "MILP published", "MILP", "LP rounding"]
     head += ["LP peak / budget", "MOCCASIN published", "moccasin", "auto, 1 s"]
     table = Table("Tables 2 and 3: increase of duration in percent, time to the best plan", head, [])
     found: dict[tuple[str, str, float], Run] = {}
     for row in TABLE:
         graph = lab.graph(row.spec)
-        graphs.append(graph)
         for index, share in enumerate(BUDGETS):
             budget = graph.share(share)
             runs = comparison.measure(lab, graph, budget)
@@ -156,7 +152,7 @@ def _progress(graph: Graph, run: Run) -> Curve:
     return Curve(run.planner, [x for x, _ in points], [y for _, y in points], steps=True, missed=missed)
 
 
-def _curves(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], Run]) -> list[Table | Figure]:
+def _curves(lab: Lab, runs: dict[tuple[str, str, float], Run]) -> list[Table | Figure]:
     """Figures 1 and 5: the best duration of each planner over time."""
     panels = []
     for spec in (G1, G2, G3, G4):
@@ -185,28 +181,22 @@ def _curves(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], Ru
     ]
 
 
-def _scaling(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], Run]) -> list[Table | Figure]:
+def _scaling(lab: Lab, runs: dict[tuple[str, str, float], Run]) -> list[Table | Figure]:
     """Figure 6: seconds to the best plan over n, at 90 %."""
     table = Table(
         "Figure 6 as numbers: seconds until the best plan at 90 %, and its increase in percent",
         ["n", *LATER, "auto, 1 s"],
         [],
     )
-    lines: dict[str, Curve] = {name: Curve(name, [], []) for name in (*LATER, "auto")}
+    lines: dict[str, Curve] = {name: Curve(name) for name in (*LATER, "auto")}
     specs = sorted([*SCALING, G1, G2, G3, G4], key=lambda spec: int(spec.name.split("-n")[1]))
     for spec in specs:
         graph = lab.graph(spec)
-        if graph not in graphs:
-            graphs.append(graph)
         cells = []
         for planner in (*LATER, "auto"):
             run = runs.get((graph.name, planner, 90.0)) or lab.plan(graph, planner, graph.share(90))
             cells.append(f"{run.time_to_best:.2f} s, {percent(run.overhead)}" if run.fits else cell(run))
-            if not run.fits:
-                lines[planner].missed.append(float(graph.ops))
-            if run.fits:
-                lines[planner].x.append(float(graph.ops))
-                lines[planner].y.append(max(run.time_to_best, 0.001))
+            lines[planner].add(graph.ops, max(run.time_to_best, 0.001) if run.fits else None)
         table.rows.append([str(graph.ops), *cells])
     panel = Panel(
         "random layered graphs, 90 %", "ops", "time to the best plan (s)", list(lines.values()), True, True

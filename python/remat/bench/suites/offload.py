@@ -47,21 +47,15 @@ def measure(lab: Lab) -> Section:
     all_of_it = Table("Against `offload_all`, at its own peak: overhead (%)", ALL_HEAD, [])
     chains = Table("On chains of stages: overhead (%)", CHAIN_HEAD, [])
     narrow = Table("Overhead (%), bf16 on tensor cores", HEAD, [])
-    graphs, above, faster = [], [], 0
+    above, faster = [], 0
     for name, arguments in MODELS.items():
         graph = lab.graph(GraphSpec(name, f"{arguments} {ROOFLINE}"))
-        graphs.append(graph)
         above += _rows(lab, graph, BANDWIDTHS, both)
         faster += _against_all(lab, graph, all_of_it)
-    known = {graph.name: graph for graph in graphs}
     for name, arguments in CHAINS.items():
-        graph = known.get(name) or lab.graph(GraphSpec(name, f"{arguments} {ROOFLINE}"))
-        if name not in known:
-            graphs.append(graph)
-        _on_chain(lab, graph, chains)
+        _on_chain(lab, lab.graph(GraphSpec(name, f"{arguments} {ROOFLINE}")), chains)
     for name in NARROW:
         graph = lab.graph(GraphSpec(f"{name}_bf16", f"{MODELS[name]} {ROOFLINE} --dtype bf16"))
-        graphs.append(graph)
         _rows(lab, graph, NARROW_BANDWIDTHS, narrow)
     near = sum(points <= 0.5 for points in above)
     return Section(
@@ -76,7 +70,7 @@ def measure(lab: Lab) -> Section:
             "`auto` gets the peak that it has. On chains of stages, `rotor` computes again and `pofo` copies "
             "as well.",
         ],
-        [both, all_of_it, chains, narrow, graph_table(graphs)],
+        [both, all_of_it, chains, narrow, graph_table(lab.used)],
         [
             "`pofo` is ours, after the paper of Beaumont, Eyraud-Dubois and Shilova 2021, and has up to "
             f"{CHAIN_SECONDS:g} s; rotor has as many, *both* 1 s. The paper's own figures are of measured "

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from .devices import runtime_of
-from .private import AllocationFields, start_profiler, stop_profiler
+from .private import AllocationFields, start_profiler, stop_profiler, without_dispatch_modes
 from .turns import one_at_a_time
+
+# Size of a block that marks a moment among the events, whose times are too coarse. No tensor has it.
+_MARK_BYTES = 61
+
+
+def mark_moment() -> int:
+    """Marks this moment among the events of the CPU allocator, by a block whose address is returned."""
+    with without_dispatch_modes():
+        return torch.empty(_MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr()
 
 
 class AllocatorTrace:
@@ -38,6 +47,28 @@ class AllocatorTrace:
             else:
                 alive.pop(ptr, None)
         return alive
+
+    def levels_at(
+        self, marks: Sequence[int], known: Mapping[int, int] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Bytes in memory at each of these addresses of `mark_moment`, and the peak since the one before;
+        then at the end. known: as in `rise`, all counted.
+        """
+        alive = dict(known or {})
+        level = highest = sum(alive.values())
+        left = list(reversed(marks))
+        for address, size in self.events:
+            if left and (address, size) == (left[-1], _MARK_BYTES):
+                left.pop()
+                yield level, highest
+                highest = level
+            elif size > 0:
+                alive[address] = size
+                level += size
+                highest = max(highest, level)
+            else:
+                level -= alive.pop(address, 0)
+        yield level, highest
 
     def rise(
         self, known: dict[int, int] | None = None, start_ns: int = 0, end_ns: int | None = None

@@ -100,6 +100,11 @@ def storages_of(node: fx.Node) -> list[int]:
     return [storage_id(t) for t in tensors_of(node.meta.get("val"))]
 
 
+def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """How it shows its memory: equal for tensors that show the same elements of one storage."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
 def storage_bytes(tensor: torch.Tensor) -> int:
     return _in_blocks(tensor.untyped_storage().nbytes(), tensor.device)
 

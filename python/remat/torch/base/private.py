@@ -165,15 +165,12 @@ def inductor_code(gm: fx.GraphModule, inputs: Sequence[Any], visible: int | None
     # Marked as by AOTAutograd's caller: they keep their strides.
     seen = results.args[0][: visible or 0]
     results.meta["user_visible_output_idxs"] = [i for i, each in enumerate(seen) if isinstance(each, fx.Node)]
-    plain = GraphLowering.save_output_code
-    setattr(GraphLowering, "save_output_code", staticmethod(stop))  # noqa: B010
     try:
-        compile_fx_inner(gm, list(inputs), is_backward=visible is None, is_inference=False)
+        with replaced(GraphLowering, "save_output_code", staticmethod(stop)):
+            compile_fx_inner(gm, list(inputs), is_backward=visible is None, is_inference=False)
     except Exception:
         if not written:
             raise
-    finally:
-        setattr(GraphLowering, "save_output_code", plain)  # noqa: B010
     return written[0] if written else None
 
 
@@ -196,13 +193,9 @@ def without_kernels(code: InductorCode, fake_mode: FakeTensorMode) -> Callable[[
     """
     from torch._inductor import async_compile
 
-    plain = async_compile.AsyncCompile
     scope: dict[str, Any] = {"__name__": "remat_inductor_code", **code.constants}
-    setattr(async_compile, "AsyncCompile", _NoKernel)  # noqa: B010
-    try:
+    with replaced(async_compile, "AsyncCompile", _NoKernel):
         exec(compile(code.text, "<Inductor's code>", "exec"), scope)
-    finally:
-        setattr(async_compile, "AsyncCompile", plain)  # noqa: B010
 
     def nothing(*_: Any, **__: Any) -> None:
         return None
@@ -381,12 +374,11 @@ def tangents_as_they_come(
     strides: from the description of an output and its gradient as it would be traced; None: like that.
     """
     original: Any = graph_compile.aot_dispatch_autograd_graph
-    thread = threading.get_ident()
 
     def restrided(*args: Any, fw_metadata: Any, **kwargs: Any) -> Any:
         tangents = fw_metadata.traced_tangents
         metas, descriptions = fw_metadata.subclass_tangent_meta, fw_metadata.traced_tangents_descs
-        if len(metas) == len(tangents) and threading.get_ident() == thread:
+        if len(metas) == len(tangents):
             for i, (tangent, meta, described) in enumerate(zip(tangents, metas, descriptions, strict=True)):
                 if not isinstance(meta, PlainTensorMeta) or not isinstance(tangent, torch.Tensor):
                     continue
@@ -397,11 +389,8 @@ def tangents_as_they_come(
                 meta.memory_format = MemoryFormatMeta(size=cast(Any, _Any()), stride=cast(Any, _Any()))
         return original(*args, fw_metadata=fw_metadata, **kwargs)
 
-    graph_compile.aot_dispatch_autograd_graph = restrided
-    try:
+    with _replaced_here(graph_compile, "aot_dispatch_autograd_graph", restrided):
         yield
-    finally:
-        graph_compile.aot_dispatch_autograd_graph = original
 
 
 @contextmanager
@@ -409,18 +398,11 @@ def nothing_donated() -> Iterator[None]:
     """While it lasts, AOTAutograd compiles backwards that may be told to leave the saved tensors: where it
     has not looked which of them may be written over, it refuses that. `collect_bw_donated_buffer_idxs`.
     """
-    original: Any = graph_compile.collect_bw_donated_buffer_idxs
-    thread = threading.get_ident()
-
-    def none_here(*args: Any) -> list[int]:
-        return [] if threading.get_ident() == thread else original(*args)
-
-    graph_compile.collect_bw_donated_buffer_idxs = none_here
-    try:
-        with functorch_config.patch(donated_buffer=True):
-            yield
-    finally:
-        graph_compile.collect_bw_donated_buffer_idxs = original
+    with (
+        _replaced_here(graph_compile, "collect_bw_donated_buffer_idxs", lambda *_: []),
+        functorch_config.patch(donated_buffer=True),
+    ):
+        yield
 
 
 _VIEWS_OF_INTERMEDIATES = (OutputType.alias_of_intermediate, OutputType.alias_of_intermediate_save_as_output)
@@ -476,26 +458,18 @@ def unprinted() -> Iterator[None]:
     """While it lasts, AOTAutograd does not write out the graphs that it makes, unless somebody logs them.
     `_log_joint_graph`, `_log_fw_bw_graphs` (not in all releases).
     """
-    nothing = {"_log_joint_graph": None, "_log_fw_bw_graphs": (None, None)}
-    thread = threading.get_ident()
-    originals: dict[str, Any] = {name: getattr(graph_compile, name, None) for name in nothing}
+    joint, halves = "_log_joint_graph", "_log_fw_bw_graphs"
     loggers = [getattr(graph_compile, name, None) for name in ("aot_joint_log", "aot_graphs_log")]
     logged = any(logger is None or logger.isEnabledFor(logging.INFO) for logger in loggers)
     logged = logged or "TORCH_TRACE" in os.environ
-    if logged or None in originals.values():
+    if logged or not (hasattr(graph_compile, joint) and hasattr(graph_compile, halves)):
         yield
         return
-
-    def replaced(name: str) -> Any:
-        return lambda *a, **k: originals[name](*a, **k) if threading.get_ident() != thread else nothing[name]
-
-    for name in nothing:
-        setattr(graph_compile, name, replaced(name))
-    try:
+    with (
+        _replaced_here(graph_compile, joint, lambda *_, **__: None),
+        _replaced_here(graph_compile, halves, lambda *_, **__: (None, None)),
+    ):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(graph_compile, name, original)
 
 
 @contextmanager
@@ -504,7 +478,6 @@ def cast_once() -> Iterator[None]:
     `disable_autocast_cache`; `_mirror_autograd_meta_to`, which lets leaves look as if an op had made them:
     those are cast each time. A trace within a trace still does that.
     """
-    thread = threading.get_ident()
     within = 0
     private: Any = torch
     disabled: Any = proxy_tensor.disable_autocast_cache
@@ -513,7 +486,7 @@ def cast_once() -> Iterator[None]:
     @contextmanager
     def kept() -> Iterator[None]:
         nonlocal within
-        if threading.get_ident() != thread or within:
+        if within:
             with disabled():
                 yield
             return
@@ -525,14 +498,14 @@ def cast_once() -> Iterator[None]:
             torch.clear_autocast_cache()  # of what is not real
 
     def mirrored(source: torch.Tensor, into: torch.Tensor) -> None:
-        if threading.get_ident() == thread and source.is_leaf and source.requires_grad:
+        if source.is_leaf and source.requires_grad:
             into.requires_grad_()
         else:
             mirror(source, into)
 
     with (
-        replaced(proxy_tensor, "disable_autocast_cache", kept),
-        replaced(private, "_mirror_autograd_meta_to", mirrored),
+        _replaced_here(proxy_tensor, "disable_autocast_cache", kept),
+        _replaced_here(private, "_mirror_autograd_meta_to", mirrored),
     ):
         yield
 
@@ -546,6 +519,19 @@ def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@contextmanager
+def _replaced_here(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+    """Replaces a function inside the block, for this thread alone."""
+    plain = getattr(owner, name)
+    thread = threading.get_ident()
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (by if threading.get_ident() == thread else plain)(*args, **kwargs)
+
+    with replaced(owner, name, chosen):
+        yield
 
 
 @contextmanager
@@ -565,13 +551,10 @@ def traced_once(
     module: Any = aot_autograd
     collect: Any = module.run_functionalized_fw_and_collect_metadata
     dispatch: Any = graph_compile.aot_dispatch_autograd_graph
-    thread = threading.get_ident()
     collected: list[Any] = []
     found: list[JointTrace] = [] if known is None else [known]
 
     def told(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread:
-            return collect(function, *args, **kwargs)
         if known is not None:
             return lambda *_: apart(known.collected)
 
@@ -584,8 +567,6 @@ def traced_once(
         return noted
 
     def taken(*args: Any, fw_metadata: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread:
-            return dispatch(*args, fw_metadata=fw_metadata, **kwargs)
         if known is not None:
             vars(fw_metadata).update(vars(apart(known.at_the_end)))
             joint, *others = known.traced
@@ -596,13 +577,11 @@ def traced_once(
             found[:] = [JointTrace(collected[0], apart(fw_metadata), (copied(joint), *others))]
         return (joint, *others)
 
-    module.run_functionalized_fw_and_collect_metadata = told
-    graph_compile.aot_dispatch_autograd_graph = taken
-    try:
+    with (
+        _replaced_here(module, "run_functionalized_fw_and_collect_metadata", told),
+        _replaced_here(graph_compile, "aot_dispatch_autograd_graph", taken),
+    ):
         yield lambda: found[0] if found and keep else None
-    finally:
-        module.run_functionalized_fw_and_collect_metadata = collect
-        graph_compile.aot_dispatch_autograd_graph = dispatch
 
 
 @contextmanager
@@ -685,15 +664,12 @@ def without_names() -> Iterator[None]:
     """
     logs: list[Any] = [getattr(output_graph, "trace_call_log", None)]
     logs.append(getattr(symbolic_convert, "trace_source_log", None))
-    original: Any = getattr(symbolic_convert, "get_funcname", None)
-    if original is None or any(log is None or log.isEnabledFor(logging.DEBUG) for log in logs):
+    logged = any(log is None or log.isEnabledFor(logging.DEBUG) for log in logs)
+    if logged or not hasattr(symbolic_convert, "get_funcname"):
         yield
         return
-    symbolic_convert.get_funcname = lambda *_: None
-    try:
+    with replaced(symbolic_convert, "get_funcname", lambda *_: None):
         yield
-    finally:
-        symbolic_convert.get_funcname = original
 
 
 def expression_of(number: Any, as_made: bool = False) -> Any:
@@ -704,18 +680,11 @@ def expression_of(number: Any, as_made: bool = False) -> Any:
     return number.node._expr if as_made else number.node.expr
 
 
-@contextmanager
-def guarded(mode: Any) -> Iterator[None]:
+def guarded(mode: Any) -> AbstractContextManager[None]:
     """While it lasts, what is taken for granted of symbols is noted: Dynamo ends that when it is done.
     `frozen` of ShapeEnv.
     """
-    env = mode.shape_env
-    frozen = env.frozen
-    env.frozen = False
-    try:
-        yield
-    finally:
-        env.frozen = frozen
+    return replaced(mode.shape_env, "frozen", False)
 
 
 def holds_at(mode: Any, values: Mapping[Any, int]) -> bool:
@@ -790,11 +759,8 @@ def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[No
         with self:
             return correct(func, args, kwargs or {}, result)
 
-    FakeTensorMode.dispatch = dispatch  # type: ignore[method-assign]
-    try:
+    with replaced(FakeTensorMode, "dispatch", dispatch):
         yield
-    finally:
-        FakeTensorMode.dispatch = plain  # type: ignore[method-assign]
 
 
 def in_place(op: OpOverload) -> OpOverload:
@@ -1083,20 +1049,8 @@ def gathered_parameter(parameter: Any) -> torch.Tensor | None:
     return getattr(parameter, "_unsharded_param", None)
 
 
+# What other modules take from here, of what is imported above.
 __all__ = [
-    "BACKWARD_HOLDS_ARGUMENTS",
-    "BREAKING_ERRORS",
-    "COMPILED_CALL",
-    "COPIES",
-    "CUDNN_BATCH_NORM",
-    "ENTER_AUTOCAST",
-    "EXIT_AUTOCAST",
-    "IGNORED_LOGGING",
-    "OPTIMIZER_HOOKS",
-    "SET_GRAD",
-    "TRACED_BATCH_NORMS",
-    "WITH_A_STATE",
-    "WRITING_BATCH_NORMS",
     "AllocationFields",
     "BackwardCFunction",
     "CompileContext",
@@ -1105,13 +1059,9 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
-    "InductorCode",
-    "JointTrace",
     "OpOverload",
-    "OpsMode",
     "PlainAOTOutput",
     "SavedForBackwardsAOTOutput",
-    "SavedForBackwardsNoVcCheckAOTOutput",
     "StorageWeakRef",
     "TensorBase",
     "TorchDispatchMode",
@@ -1123,83 +1073,16 @@ __all__ = [
     "_dispatch_get_all_op_names",
     "_dynamo",
     "_symbolic_trace",
-    "accumulate_hooks",
-    "accumulated_leaf",
     "aot_module_simplified",
-    "apart",
-    "base_of",
-    "builtin",
-    "changing_floats",
-    "compiled_apart",
-    "compiled_functions",
-    "compiled_part",
-    "conjugated_view",
     "convert_frame",
-    "convert_no_call_below",
     "decomposition_table",
     "detect_fake_mode",
-    "eager_call",
-    "entries_of_sparse",
-    "expression_of",
-    "fake_like",
-    "forget_kernels",
-    "gathered_parameter",
     "get_compilation_metrics",
-    "global_module_hooks",
     "graph_break_reasons",
-    "graph_task",
-    "guarded",
-    "has_tensor_hooks",
-    "holds_at",
-    "in_data_parallel",
-    "in_place",
-    "inductor",
-    "inductor_code",
-    "innermost_backend",
-    "is_asked_for",
-    "is_half_made",
-    "is_primal",
-    "is_tangent",
     "is_traceable_wrapper_subclass",
-    "is_view",
-    "keeps_graph",
-    "leaf_at_work",
-    "local_part",
-    "loop_breaks",
-    "next_node_number",
-    "optimizers_in_backward",
-    "overload_name",
-    "parameter_groups",
-    "prepare_dynamo",
-    "refuse_clipping",
-    "results_made_by",
-    "rng_prims",
-    "running_backwards",
-    "schema",
-    "sharded_part",
-    "share_sharding",
-    "start_profiler",
-    "stop_profiler",
-    "storage_id",
-    "storage_number",
     "suggest_memory_format",
-    "takes_a_list",
-    "tangent_output",
-    "tangents_as_they_come",
-    "tensor_hooks",
-    "traced_once",
-    "unprinted",
-    "unseen_by_hooks",
-    "use_code_generator_of",
-    "users_of_storage",
-    "view_base",
-    "will_execute",
     "with_autograd_in_dispatch",
-    "without_accumulate_hooks",
     "without_dispatch_modes",
-    "without_kernels",
-    "without_names",
-    "write_count",
 ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..base.devices import runtime_of
+from ..cost.timing import clock_of_ops
 from .recorder import Ran
 
 # How many small ops are timed, and the least time of an op on an accelerator, in ns.
@@ -33,9 +34,8 @@ def take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
 
 
 def clock_of(device: torch.device) -> Callable[[], int]:
-    """CPU time for a single thread, so that other work of the machine does not count."""
     if device.type == "cpu":
-        return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+        return clock_of_ops()
     runtime = runtime_of(device)
 
     def clock() -> int:

@@ -8,13 +8,9 @@ from typing import Protocol
 
 import torch
 
-from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.allocator import mark_moment, trace_allocations
 from ..base.devices import DeviceRuntime, runtime_of
-from ..base.private import without_dispatch_modes
 from .recorder import Recorder
-
-# Size of the block that marks the begin of an op among the allocator's events; no tensor has it.
-MARK_BYTES = 61
 
 
 @dataclass
@@ -25,43 +21,11 @@ class Mark:
 
     op: int | None
     away: int
-    address: int
     start: int = 0
     top: int = 0
 
-    def start_at(self, level: int) -> None:
-        self.start = self.top = level
-
     def add_level(self, level: int) -> None:
         self.top = max(self.top, level)
-
-
-def _new_mark(op: int | None, away: int) -> Mark:
-    """Among the CPU allocator's events."""
-    with without_dispatch_modes():
-        block = torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu")
-    return Mark(op, away, block.data_ptr())
-
-
-def _find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
-    """Finds the bytes in memory at each mark, and the peak until the next one."""
-    level = 0
-    alive: dict[int, int] = {}
-    pending = iter(marks)
-    following = next(pending, None)
-    current: Mark | None = None
-    for address, size in trace.events:
-        if following is not None and (address, size) == (following.address, MARK_BYTES):
-            current, following = following, next(pending, None)
-            current.start_at(level)
-        elif size > 0:
-            if size != MARK_BYTES:
-                alive[address] = size
-                level += size
-                if current is not None:
-                    current.add_level(level)
-        else:
-            level -= alive.pop(address, 0)
 
 
 def _set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
@@ -98,6 +62,7 @@ class _Traced:
 
     def __init__(self) -> None:
         self._marks: list[Mark] = []
+        self._addresses: list[int] = []
         self._tracing = trace_allocations()
 
     def __enter__(self) -> _Traced:
@@ -108,10 +73,13 @@ class _Traced:
         self._tracing.__exit__(None, None, None)
 
     def mark(self, op: int | None, away: int) -> None:
-        self._marks.append(_new_mark(op, away))
+        self._addresses.append(mark_moment())
+        self._marks.append(Mark(op, away))
 
     def tell(self, recorder: Recorder) -> None:
-        _find_levels(self._trace, self._marks)
+        levels = list(self._trace.levels_at(self._addresses))
+        for each, (start, _), (_, top) in zip(self._marks, levels, levels[1:], strict=False):
+            each.start, each.top = start, top
         _set_memory(recorder, self._marks)
 
 
@@ -133,7 +101,7 @@ class _Counted:
         if self._marks:
             self._marks[-1].add_level(self._runtime.highest() - self._start)
         self._runtime.reset_highest()
-        self._marks.append(Mark(op, away, 0, self._runtime.allocated() - self._start))
+        self._marks.append(Mark(op, away, self._runtime.allocated() - self._start))
 
     def tell(self, recorder: Recorder) -> None:
         _set_memory(recorder, self._marks)

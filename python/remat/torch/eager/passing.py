@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
-import logging
 import os
 import subprocess
 import sys
@@ -25,12 +24,11 @@ import torch
 
 import remat
 
+from ..base.errors import log
 from ..base.nodes import BUILTIN_NAMESPACES
 from ..base.private import OpOverload, schema, storage_id
 from .keeping import Kept
 from .kinds import kind_of
-
-log = logging.getLogger("remat.torch")
 
 _SOURCE = Path(__file__).with_suffix(".cc")
 _NAME = "_passing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ import remat
 
 from ..base.account import phase
 from ..base.devices import runtime_of
-from ..base.errors import NothingToPlanError, UnsupportedModelError
+from ..base.errors import NothingToPlanError, UnsupportedModelError, log
 from ..base.held import tensors_held
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
@@ -39,8 +38,6 @@ from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, count_hidden, count_unseen
 from .results import NotMadeAgainError
 from .step import NotSavedError, TrainingStep
-
-log = logging.getLogger("remat.torch")
 
 Loss = Callable[[Any], torch.Tensor]
 # Most plans that are compared and measured until one is right and within the budget.

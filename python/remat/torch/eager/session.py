@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ import remat
 
 from ..base.allocator import is_traced
 from ..base.devices import default_device, runtime_of
-from ..base.errors import VerificationError, errors_stand_alone
+from ..base.errors import VerificationError, errors_stand_alone, log
 from ..base.given import arguments_in
 from ..base.held import Holder, tensors_held
 from ..base.in_use import in_use_on
@@ -42,8 +41,6 @@ from .prepare import Kind, Loss, Preparation, Recorded
 from .proving import prove
 from .shapes import Borrowed, Key, Shape, Shapes
 from .together_active import is_active
-
-log = logging.getLogger("remat.torch")
 
 # Most sequences of ops at one combination of shapes, or at one place of a context.
 MOST_SEQUENCES = 8

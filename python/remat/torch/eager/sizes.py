@@ -10,8 +10,7 @@ import torch
 
 import remat
 
-from ..base.units import exact_bytes
-from ..plan.batches import BatchRow, LargestBatch
+from ..plan.batches import BatchRow, LargestBatch, nothing_fits
 from ..plan.report import PlanReport
 from .captured import RecordedStep, recorded_steps
 from .planning import EagerPlan
@@ -43,7 +42,9 @@ class RecordedSizes:
     def largest(self, least: int, most: int, multiple: int) -> LargestBatch:
         """Raises InfeasibleError, NoPlanError if the least size does not fit."""
         fits, high = -(-max(least, 1) // multiple) * multiple, None
-        self._raise_unless_it_fits(fits)
+        row = self._row(fits)
+        if row.status != "fits":
+            raise nothing_fits(self.budget, fits, row.status == "infeasible", row.floor, self._needs[fits])
         for number in range(2 * most.bit_length() + 64):
             size = self._next(fits, high, multiple, most, number)
             if size is None:
@@ -90,23 +91,6 @@ class RecordedSizes:
             return None
         size = one + (self.budget - needs[one]) / slope
         return int(min(size, 2.0**40)) // multiple * multiple
-
-    def _raise_unless_it_fits(self, size: int) -> None:
-        row = self._row(size)
-        if row.status == "fits":
-            return
-        known, proved = self._needs[size], row.status == "infeasible"
-        asked = exact_bytes(self.budget)
-        text = (
-            f"largest_batch: the budget of {asked} is impossible at the least size, {size}"
-            if proved
-            else f"largest_batch: no plan within {asked} was found at the least size, {size}"
-        )
-        kind = remat.InfeasibleError if proved else remat.NoPlanError
-        text += (
-            f": none goes below {exact_bytes(row.floor)}; smallest budget known to work: {exact_bytes(known)}"
-        )
-        raise kind(text, floor=row.floor, smallest_known=known)
 
     def _row(self, size: int) -> BatchRow:
         if size not in self._rows:

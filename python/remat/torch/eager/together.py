@@ -6,7 +6,6 @@ would recompute. Later steps follow the plan.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import remat
 
+from ..base.errors import log
 from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
 from ..plan.model_report import ModelReport
@@ -32,8 +32,6 @@ from .prepare import reserved, with_host, with_spare
 from .recorded import Around, Record
 from .session import MOST_SEQUENCES, no_plans
 from .together_active import entered, is_active
-
-log = logging.getLogger("remat.torch")
 
 # Most plans measured for one sequence until one is within the budget.
 _TRIES = 4

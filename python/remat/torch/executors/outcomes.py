@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..base.generators import generator_states
-from ..base.storages import bytes_of, has_data
+from ..base.storages import digest, has_data
 
 # Results by name; for tensors, a digest of their bytes.
 Outcome = dict[str, Any]
@@ -51,8 +50,7 @@ def _attributes(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 def _digest(tensor: torch.Tensor | None) -> Any:
     if tensor is None or tensor.layout is not torch.strided or tensor.is_nested or not has_data(tensor):
         return None
-    data = bytes_of(tensor).cpu().numpy()
-    return tuple(tensor.shape), tensor.dtype, hashlib.blake2b(data, digest_size=16).digest()
+    return tuple(tensor.shape), tensor.dtype, digest(tensor)
 
 
 def differing(expected: Outcome, found: Outcome) -> list[str]:

@@ -7,9 +7,22 @@ from typing import Any, Literal
 
 import remat
 
-from ..base.units import format_bytes
+from ..base.units import exact_bytes, format_bytes
 
 _BAR = 20
+
+
+def nothing_fits(budget: int, size: int, proved: bool, floor: int, known: int) -> remat.NoPlanError:
+    """The error where the least size has no plan. known: a budget that works for it."""
+    asked = exact_bytes(budget)
+    text = (
+        f"largest_batch: the budget of {asked} is impossible at the least size, {size}"
+        if proved
+        else f"largest_batch: no plan within {asked} was found at the least size, {size}"
+    )
+    text += f": none goes below {exact_bytes(floor)}; smallest budget known to work: {exact_bytes(known)}"
+    kind = remat.InfeasibleError if proved else remat.NoPlanError
+    return kind(text, floor=floor, smallest_known=known)
 
 
 @dataclass(frozen=True)

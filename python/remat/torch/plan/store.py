@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 
 from remat.files import write_atomically
 
+from ..base.errors import log
 from ..cost.cost import Cost
 from ..cost.files import costs_from_json, costs_to_json
 
@@ -29,8 +29,6 @@ try:
     import fcntl
 except ImportError:  # then a merge may lose measurements of another process
     fcntl = None  # type: ignore[assignment]
-
-log = logging.getLogger("remat.torch")
 
 PLAN_FORMAT, PLAN_VERSION = "remat.torch.plan", 1
 # Drops least recently used files first, and oldest measurements.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,9 @@ import torch
 import remat
 
 from ..base.devices import runtime_of
+from ..base.errors import log
 from ..base.units import format_bytes
 from .channels import Channels, Copy, Region
-
-log = logging.getLogger("remat.torch")
 
 # Of a measurement: bytes of a copy, copies per way, and number of small copies that show the latency.
 _BYTES, _COPIES, _SMALL = 8 << 20, 8, 4096

@@ -8,7 +8,6 @@ half are Inductor's: `schedule` predicts their memory, and the first training st
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,12 +17,10 @@ from torch import fx
 
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.devices import runtime_of
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
 from ..base.private import CustomPartitionerFn, inductor
 from ..base.units import exact_bytes, format_bytes
 from ..plan.report import PlanReport
-
-log = logging.getLogger("remat.torch")
 
 Partition = Callable[[fx.GraphModule, int], tuple[fx.GraphModule, fx.GraphModule]]
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import module_of, output_node, outputs_of
+from ..base.nodes import is_number, module_of, output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS
 from ..base.step import OutputUse
 from ..trace.tangents import Strides, name_of_output
@@ -141,7 +141,7 @@ def unfilled(gm: fx.GraphModule) -> Any:
         found.append(
             torch.empty_strided(tuple(value.shape), value.stride(), dtype=value.dtype, device=value.device)
         )
-    if any(isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for value in found):
+    if any(map(is_number, found)):
         return None
     return type(returned)(found)
 

@@ -3,7 +3,6 @@ mode."""
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.nodes import module_path
 from ..base.private import TorchDispatchMode, takes_a_list
-from ..base.storages import bytes_of
+from ..base.storages import digest
 from ..plan.report import PlanReport
 from ..trace.floats import Changing
 from .codegen import boxed, callee_of
@@ -28,7 +27,7 @@ Bits = frozenset[bytes]
 def _bits(items: Any) -> Bits:
     """Digests of all tensors in a structure, independent of strides."""
     return frozenset(
-        hashlib.blake2b(bytes_of(item).cpu().numpy(), digest_size=16).digest()
+        digest(item)
         for item in tree_leaves(items)
         if isinstance(item, torch.Tensor) and item.layout is torch.strided
     )

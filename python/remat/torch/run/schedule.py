@@ -8,7 +8,6 @@ run.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.alone import undisturbed
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
 from ..base.nodes import copied, storage_bytes
 from ..base.private import (
     FakeTensor,
@@ -34,8 +33,6 @@ from ..base.private import (
 )
 from ..cost.profile import measure_op
 from .rewrite import Halves
-
-log = logging.getLogger("remat.torch")
 
 
 @dataclass(frozen=True)

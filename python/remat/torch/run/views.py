@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from ..base.nodes import geometry
+
 aten = torch.ops.aten
 
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
@@ -32,9 +34,6 @@ def shows_the_same(node: fx.Node) -> bool:
     return (
         isinstance(base, torch.Tensor)
         and isinstance(shown, torch.Tensor)
-        and base.shape == shown.shape
-        and base.stride() == shown.stride()
-        and base.storage_offset() == shown.storage_offset()
-        and base.dtype is shown.dtype
+        and geometry(base) == geometry(shown)
         and (base.is_conj(), base.is_neg()) == (shown.is_conj(), shown.is_neg())
     )

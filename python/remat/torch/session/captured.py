@@ -73,32 +73,20 @@ def captured_steps(
     """
     with one_at_a_time(), progress_line() as progress:
         progress.tracing()
-        return _captured_steps(model, sample_inputs, loss, options, both, one_graph)
-
-
-def _captured_steps(
-    model: torch.nn.Module,
-    sample_inputs: Any,
-    loss: Callable[[Any], torch.Tensor] | None,
-    options: Mapping[str, Any],
-    both: bool,
-    one_graph: bool,
-) -> list[CapturedStep]:
-    if not can_run(model, sample_inputs):
-        model, sample_inputs = with_fake_tensors(model, sample_inputs)
-    asked = Options.from_mapping({"budget": "100%", **options})
-    session = Session(asked, model, only_capture=True, one_graph=one_graph)
-    Preparation(session, model, compiled(model, session), sample_inputs, loss).capture(both)
-    pipeline = session.shared.pipeline
-    found = pipeline.captured or []
-    if not found:
-        raise_nothing_planned(model, session.unplanned.where())
-    if not session.is_one_graph:
-        raise UnsupportedModelError(
-            "only a model in one piece can be captured (fit takes others); this one is broken into graphs: "
-            f"{session.unplanned.where()}"
-        )
-    device = found[0].call.device
-    distinct = {each.call.existing: each for each in found}.values()
-    with progress_line() as progress:
+        if not can_run(model, sample_inputs):
+            model, sample_inputs = with_fake_tensors(model, sample_inputs)
+        asked = Options.from_mapping({"budget": "100%", **options})
+        session = Session(asked, model, only_capture=True, one_graph=one_graph)
+        Preparation(session, model, compiled(model, session), sample_inputs, loss).capture(both)
+        pipeline = session.shared.pipeline
+        found = pipeline.captured or []
+        if not found:
+            raise_nothing_planned(model, session.unplanned.where())
+        if not session.is_one_graph:
+            raise UnsupportedModelError(
+                "only a model in one piece can be captured (fit takes others); this one is broken into "
+                f"graphs: {session.unplanned.where()}"
+            )
+        device = found[0].call.device
+        distinct = {each.call.existing: each for each in found}.values()
         return [CapturedStep(c, pipeline.cost(c, progress).graph, pipeline, device) for c in distinct]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import remat
 
 from ..base.account import phase
 from ..base.ends import when_gone
-from ..base.errors import errors_stand_alone
+from ..base.errors import errors_stand_alone, log
 from ..base.generators import generator_states
 from ..base.given import arguments_in
 from ..base.private import (
@@ -32,8 +31,6 @@ from .session import Session
 from .unplanned import TRANSFORMED
 from .untouched import Snapshot
 from .varying import SymbolsDifferError
-
-log = logging.getLogger("remat.torch")
 
 
 def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:

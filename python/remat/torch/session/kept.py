@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..base.nodes import geometry
 from ..base.private import storage_id, tensor_hooks
 from ..base.storages import has_data, same_bits
 
@@ -144,13 +145,7 @@ class TensorState:
 def _show_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not is_plain(a):
         return False
-    same = (a.dtype, a.shape, a.stride(), a.storage_offset()) == (
-        b.dtype,
-        b.shape,
-        b.stride(),
-        b.storage_offset(),
-    )
-    return same and storage_id(a) == storage_id(b)
+    return geometry(a) == geometry(b) and storage_id(a) == storage_id(b)
 
 
 class Values:

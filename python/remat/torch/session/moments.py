@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.allocator import mark_moment, trace_allocations
 from ..base.devices import DeviceRuntime
 from ..plan.report import PlanReport
 from ..run.follow import Mark, Place, followed
-
-# Size of a marker block allocated at each moment, to find it among the allocator's events, whose times are
-# too coarse. No tensor has this size.
-_BYTES = 61
 
 
 @dataclass(frozen=True)
@@ -58,40 +52,20 @@ def _settled(passed: Iterable[_Passed]) -> Iterator[Moment]:
 def moments_traced(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
     """The moments of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all
     counted."""
-    passed: list[tuple[PlanReport, int | Place | None, int]] = []
+    passed: list[tuple[PlanReport, int | Place | None]] = []
+    marks: list[int] = []
 
     def mark_of(plan: PlanReport) -> Mark:
-        def mark(position: int | Place | None) -> None:
-            block = torch.empty(_BYTES, dtype=torch.uint8, device="cpu")
-            passed.append((plan, position, block.data_ptr()))
+        def note(position: int | Place | None) -> None:
+            marks.append(mark_moment())
+            passed.append((plan, position))
 
-        return mark
+        return note
 
     with trace_allocations() as trace, followed(mark_of):
         step()
-    return list(_settled(_among_events(trace, passed, known)))
-
-
-def _among_events(
-    trace: AllocatorTrace,
-    passed: Sequence[tuple[PlanReport, int | Place | None, int]],
-    known: dict[int, int],
-) -> Iterator[_Passed]:
-    alive = dict(known)
-    level = highest = sum(known.values())
-    number = 0
-    for address, size in trace.events:
-        if number < len(passed) and (address, size) == (passed[number][2], _BYTES):
-            plan, position, _ = passed[number]
-            yield _Passed(plan, position, level, highest)
-            number += 1
-            highest = level
-        elif size > 0:
-            alive[address] = size
-            level += size
-            highest = max(highest, level)
-        else:
-            level -= alive.pop(address, 0)
+    levels = zip(passed, trace.levels_at(marks, known), strict=False)  # without the one at the end
+    return list(_settled(_Passed(*moment, *level) for moment, level in levels))
 
 
 def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int) -> list[Moment]:

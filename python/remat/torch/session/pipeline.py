@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import remat
 
 from ..base.account import phase
 from ..base.devices import runtime_of
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
 from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
@@ -44,8 +43,6 @@ from ..trace.away import copyable_values
 from ..trace.capture import Circumstances, capture_step
 from .flight import InFlight
 from .surroundings import Existing, Surroundings
-
-log = logging.getLogger("remat.torch")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
-from ..base.errors import VerificationError
+from ..base.errors import VerificationError, log
 from ..base.generators import GeneratorStates, generator_states, set_generator_states
 from ..base.modes import Casts, casting, casts_apart
 from ..base.storages import same_bits
 from ..base.units import exact_bytes
 from ..run.record import EagerResults, recorded_plans
 from .watch import Window, recorded_steps
-
-log = logging.getLogger("remat.torch")
 
 Results = Mapping[str, torch.Tensor]
 Named = Sequence[tuple[str, torch.Tensor]]

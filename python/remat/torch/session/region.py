@@ -6,7 +6,6 @@ gradients and shapes are known. Each combination of these is one *variant*.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,7 +19,7 @@ from torch import fx
 import remat
 
 from ..base.account import account, phase, since
-from ..base.errors import UnplannableError, UnsupportedModelError
+from ..base.errors import UnplannableError, UnsupportedModelError, log
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
 from ..base.modes import Casts, casts_now, modes_kept
@@ -63,8 +62,6 @@ from .shared import Shared
 from .surroundings import Existing
 from .unplanned import KEPT
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
-
-log = logging.getLogger("remat.torch")
 
 # Phases of making a plan, in sequence.
 PHASES = ("capture", "profile", "plan", "code")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.given import as_traced
 from ..base.modes import modes_kept
-from ..base.private import _dynamo, graph_task, packs_saved_tensors
+from ..base.private import _dynamo, graph_task, packs_saved_tensors, replaced
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
@@ -36,8 +35,6 @@ from .sharding import IN_HOOKS, Sharding
 from .shared import Shared
 from .surroundings import Surroundings
 from .unplanned import WORTH_COUNTING, Unplanned, saved_before
-
-log = logging.getLogger("remat.torch")
 
 # Threads of collectives free their buffers themselves, on a busy machine only after the forward has returned:
 # memory left only sometimes is one of these. (Counting a gathered block permanently broke budgets under
@@ -233,14 +230,9 @@ class Session:
         """Calls of graphs that hold tensors for a later backward."""
         return sum(region.in_flight() for region in self.regions)
 
-    @contextmanager
-    def probing(self) -> Iterator[None]:
+    def probing(self) -> AbstractContextManager[None]:
         """Inside the block, calls run without gradients to find the outputs that the loss depends on."""
-        self._probing = True
-        try:
-            yield
-        finally:
-            self._probing = False
+        return replaced(self, "_probing", True)
 
     def note_loss(self, workspace: int, held: int, gradient_of: Mapping[int, Gradient]) -> None:
         """Notes bytes of the caller's loss during its computation and to the end, and its gradients of the

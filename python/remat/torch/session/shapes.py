@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+from ..base.errors import log
 from ..base.private import CompileContext, _dynamo
-
-log = logging.getLogger("remat.torch")
 
 
 class ShapeTable:

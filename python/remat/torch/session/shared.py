@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
+from ..base.errors import log
 from ..base.modes import Casts
+from ..base.private import replaced
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..plan.report import PlanReport
@@ -15,8 +16,6 @@ from .flight import InFlight
 from .pipeline import Pipeline
 from .surroundings import Surroundings
 from .watch import StepWatch
-
-log = logging.getLogger("remat.torch")
 
 
 class Shared:
@@ -79,29 +78,14 @@ class Shared:
         self.report.add(report)
         self._largest_budget = max(self._largest_budget, report.budget)
 
-    @contextmanager
-    def proving(self) -> Iterator[None]:
-        self.is_proving = True
-        try:
-            yield
-        finally:
-            self.is_proving = False
+    def proving(self) -> AbstractContextManager[None]:
+        return replaced(self, "is_proving", True)
 
-    @contextmanager
-    def measuring(self) -> Iterator[None]:
-        self.is_measuring = True
-        try:
-            yield
-        finally:
-            self.is_measuring = False
+    def measuring(self) -> AbstractContextManager[None]:
+        return replaced(self, "is_measuring", True)
 
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
-        self.is_keeping = True
-        try:
-            yield
-        finally:
-            self.is_keeping = False
+    def keeping(self) -> AbstractContextManager[None]:
+        return replaced(self, "is_keeping", True)
 
     @contextmanager
     def preparing(self) -> Iterator[None]:

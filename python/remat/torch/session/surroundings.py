@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from ..base.devices import runtime_of
+from ..base.errors import log
 from ..base.nodes import dense_bytes, storage_bytes
-from ..base.private import storage_id
+from ..base.private import replaced, storage_id
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
@@ -22,8 +22,6 @@ from ..trace.gradients import ADDED, End
 from .accumulation import may_be_added
 from .sharding import Sharding
 from .stepping import Stepping
-
-log = logging.getLogger("remat.torch")
 
 # Bytes of a tensor in which Dynamo passes a float.
 _FLOAT = 8
@@ -134,14 +132,9 @@ class Surroundings:
             return self.unplanned + (self.state_to_come if steps else 0)
         return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
 
-    @contextmanager
-    def accumulating(self) -> Iterator[None]:
+    def accumulating(self) -> AbstractContextManager[None]:
         """Inside the block, steps are planned as adding to gradients, whether those exist or not."""
-        before, self._accumulates = self._accumulates, True
-        try:
-            yield
-        finally:
-            self._accumulates = before
+        return replaced(self, "_accumulates", True)
 
     def existing_gradients(
         self, args: Sequence[Any], graded: Container[int] | None, sizes: Mapping[int, int]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
+from ..base.private import replaced
 from ..base.units import format_bytes
 from ..trace.conversion import Spot
-
-log = logging.getLogger("remat.torch")
 
 # Fewer bytes left by eager code are not worth a warning or a new plan.
 WORTH_COUNTING = 1 << 16
@@ -51,14 +49,9 @@ class Unplanned:
         self._breaks: dict[str, tuple[Spot, int]] = {}
         self._first: Callable[[], object] | None = None
 
-    @contextmanager
-    def told(self, first: Callable[[], object]) -> Iterator[None]:
+    def told(self, first: Callable[[], object]) -> AbstractContextManager[None]:
         """Call this before the first such code runs."""
-        self._first = first
-        try:
-            yield
-        finally:
-            self._first = None
+        return replaced(self, "_first", first)
 
     def _note_first(self) -> None:
         if self.is_empty and self._first is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import fx
 
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError, log
 from ..base.garbage import collected_later
 from ..base.modes import Casts
 from ..base.private import JointTrace, detect_fake_mode, guarded, nothing_donated
@@ -20,8 +19,6 @@ from ..trace.strides import EagerStrides
 from ..trace.symbolic import Sizes, SymbolicTrace, at_sizes, differ
 from ..trace.tangents import Strides, TangentStrides
 from .pipeline import device_of
-
-log = logging.getLogger("remat.torch")
 
 
 class SymbolsDifferError(Exception):

@@ -6,7 +6,6 @@ steps inside `measure_peak` are.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +15,9 @@ import torch
 
 from ..base.allocator import AllocatorTrace
 from ..base.devices import runtime_of
+from ..base.errors import log
 from ..base.units import format_bytes
 from ..plan.report import PlanReport
-
-log = logging.getLogger("remat.torch")
 
 # A measured peak above the prediction by more than this fraction is reported.
 TOLERANCE = 0.02

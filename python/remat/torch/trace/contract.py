@@ -22,6 +22,7 @@ from ..base.nodes import (
     arguments,
     dense_bytes,
     is_mutable,
+    is_number,
     is_random,
     is_write_to_input,
     may_run_twice,
@@ -136,7 +137,7 @@ class _Contraction:
 
     def _add(self, node: fx.Node, phase: str) -> None:
         val = node.meta.get("val")
-        if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if is_number(val):
             raise UnplannableError(f"{node.name} ({node.target}) depends on data or on symbolic sizes")
         if node.target is operator.getitem:
             self._add_element(node)

@@ -24,6 +24,7 @@ import remat
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import (
     arguments,
+    geometry,
     is_mutable,
     is_number,
     is_random,
@@ -317,8 +318,7 @@ def _input_shown(fakes: Sequence[Any], result: Any) -> int | None:
         return None
     for index, fake in enumerate(fakes):
         if isinstance(fake, torch.Tensor) and storage_id(fake) == storage_id(val):
-            same = (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype)
-            return index if same == (val.shape, val.stride(), val.storage_offset(), val.dtype) else None
+            return index if geometry(fake) == geometry(val) else None
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 
-import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
@@ -13,6 +12,7 @@ from ..base.nodes import (
     ancestors,
     arguments,
     is_mutable,
+    is_number,
     is_random,
     is_write_to_input,
     may_run_twice,
@@ -38,7 +38,7 @@ def placeholders(gm: fx.GraphModule) -> tuple[list[fx.Node], list[fx.Node]]:
             raise UnsupportedModelError(
                 f"the step takes an input of a kind that is not supported: {node.name}"
             )
-        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if is_number(node.meta.get("val")):
             raise UnsupportedModelError(f"input {node.name} is a symbolic size; plans need static shapes")
     return primals, tangents
 

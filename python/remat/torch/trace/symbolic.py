@@ -18,7 +18,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import is_number, module_of, tensors_of
+from ..base.nodes import geometry, is_number, module_of, tensors_of
 from ..base.private import (
     FakeTensorMode,
     JointTrace,
@@ -270,16 +270,4 @@ def _described(gm: fx.GraphModule) -> list[Any]:
 
 def _same_view(a: Any, b: torch.Tensor) -> bool:
     """True if they show the same elements of one storage with equal strides."""
-    return isinstance(a, torch.Tensor) and (
-        storage_id(a),
-        a.dtype,
-        a.shape,
-        a.stride(),
-        a.storage_offset(),
-    ) == (
-        storage_id(b),
-        b.dtype,
-        b.shape,
-        b.stride(),
-        b.storage_offset(),
-    )
+    return isinstance(a, torch.Tensor) and storage_id(a) == storage_id(b) and geometry(a) == geometry(b)
