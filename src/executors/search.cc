@@ -57,9 +57,8 @@ void Search::try_cuts() {
   bool is_within = best_ && !shape_.host;
   for (int i = 0; i < kMostCuts && !part.reached(); ++i) {
     const Bytes room = is_within ? fits + Bytes((over - fits).count() / 2) : over;
-    const auto found =
-        solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks, &part,
-                        shape_.host ? &shape_.prices : nullptr);
+    const auto found = solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks,
+                                       &part, shape_.host ? &shape_.prices : nullptr);
     part.spend(1 + found.ticks / 50);
     if (!found.choice) return;
     const auto cost = evaluate({found.choice->rerun, found.choice->fetched});

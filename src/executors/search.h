@@ -26,7 +26,8 @@ class Search {
   /// Tries recomputing nothing and everything and, for partitioners, the minimum cuts between the halves;
   /// with a host also offloading everything.
   void start();
-  /// If nothing is within the budget: from the choice of least peak, saves, drops or offloads while the peak falls.
+  /// If nothing is within the budget: from the choice of least peak, saves, drops or offloads while the peak
+  /// falls.
   void lower();
   /// Saves more, op by op and region by region, the costliest first, within the budget; with a host also
   /// exchanges recomputing and offloading.

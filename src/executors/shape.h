@@ -39,8 +39,8 @@ struct Shape {
   /// At most one op of each pair may be recomputed: the first makes a value that the second, of another
   /// region recomputed later, reads.
   std::vector<std::pair<OpId, OpId>> conflicts;
-  std::optional<Host> host;    ///< of partitioners
-  FetchPrices prices;          ///< with a host: time of both copies of a value; kMaxCount: it cannot be copied
+  std::optional<Host> host;  ///< of partitioners
+  FetchPrices prices;        ///< with a host: time of both copies of a value; kMaxCount: it cannot be copied
 
   bool is_forward(OpId op) const { return op < first_backward; }
 };

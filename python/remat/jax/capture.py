@@ -232,7 +232,7 @@ class Joint:
         leaves: dict[Any, set[Any]] = {}
         work: dict[Any, float] = {}
         index: dict[Any, int] = {v: i for i, v in enumerate(self.inputs)}
-        values = [{"bytes": bytes_of(v)} for v in self.inputs]
+        values: list[dict[str, Any]] = [{"bytes": bytes_of(v)} for v in self.inputs]
         nodes: list[dict[str, Any]] = []
         self.value_of: dict[int, Any] = {}
         self.stored: dict[int, Op] = {}
