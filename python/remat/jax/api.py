@@ -198,7 +198,7 @@ def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
     if host is None or host is False:
         return None
     if device.platform == "cpu":
-        raise UsageError("host= needs device= of a GPU or TPU: XLA on the CPU copies nothing out of its memory")
+        raise UsageError("host= needs device= of a GPU or TPU: XLA copies nothing out of a CPU's memory")
     if executor == "full":
         raise UsageError('host= goes with executor "names" only')
     if host is True and not device.link:
@@ -572,8 +572,8 @@ def checkpoint(
         executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
             budget or none is predicted to fit (docs/jax.md).
         host: memory that saved results may be offloaded to, as `remat.plan` takes it (a `remat.Host`, or
-            bytes per second both ways, ``"25GB/s"``), or True: with the device's link. For GPUs and TPUs, with
-            names; XLA waits for every copy. The caller's jit must be given `report.compiler_options`.
+            bytes per second both ways, ``"25GB/s"``), or True: with the device's link. For GPUs and TPUs,
+            with names; XLA waits for every copy. The caller's jit must be given `report.compiler_options`.
         time_limit: seconds of each search of the core, of which there are up to four per compile, and for
             functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 from remat import Graph
 
-
 #: A copy of a plan: value, "out" or "in", steps of its issue and of its wait.
 Copy = tuple[int, str, int, int]
 

@@ -15,7 +15,7 @@ from remat.errors import UsageError
 
 #: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
-#: XLA's scheduler for GPUs, where copies run beside kernels, keeps more in memory than copies to the host free.
+#: XLA's scheduler for GPUs that runs copies beside kernels keeps more in memory than the copies free.
 OFFLOAD_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
 GPU_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 KIB, GIB = 1 << 10, 1 << 30
