@@ -13,7 +13,8 @@
 namespace REMAT_API remat {
 
 /// kRemat: any plan. kPartitioner: a set of forward ops is recomputed, each once, in the backward half, as
-/// late as possible (PyTorch's partitioner). kCheckpoint: a whole region, except ops whose results are saved,
+/// late as possible (PyTorch's partitioner); with a host, saved results may be offloaded between the halves,
+/// and the device waits for every copy. kCheckpoint: a whole region, except ops whose results are saved,
 /// is recomputed once, in order, where its backward half begins (`torch.utils.checkpoint`).
 enum class Executor { kRemat, kPartitioner, kCheckpoint };
 std::string_view to_string(Executor executor);
@@ -35,16 +36,18 @@ struct ExecutorPlan {
   PlanResult result;
   std::vector<CheckpointRegion> regions;  ///< of the checkpoint executor
   std::vector<OpId> again;                ///< ops that `result.plan` recomputes, ascending
-  /// values saved by the forward half for the backward half, ascending
+  /// values saved by the forward half for the backward half, ascending; those on the host are in the plan's
+  /// copies
   std::vector<ValueId> saved;
   Bytes saved_bytes;
   Bytes least_peak;  ///< of the sets that were simulated
 };
 
 /// The executor's fastest plan within the budget: an integer program over the saved sets, whose answers are
-/// simulated. Only for fixed order, objective time and no host; `Problem::starts` are ignored. Throws
-/// UsageError for other problems, InputError for a graph without what the executor needs: a backward half
-/// and, for kCheckpoint, numbered modules with known backward ops.
+/// simulated. Only for fixed order and objective time; with a host only for kPartitioner, and then only the
+/// bounds for all plans with copies are proved. `Problem::starts` are ignored. Throws UsageError for other
+/// problems, InputError for a graph without what the executor needs: a backward half and, for kCheckpoint,
+/// numbered modules with known backward ops.
 ExecutorPlan make_executor_plan(const Problem& problem, Executor executor, const PlanOptions& options,
                                 Limits& limits);
 

@@ -137,8 +137,8 @@ def plan(
         executor: what runs the plan (docs/executors.md): ``"remat"``: any plan; ``"partitioner"``: PyTorch's
             partitioner, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
             around each numbered module. Bounds and proofs are over the executor's plans; `full` of the result
-            is the best full plan. Only with order "fixed", objective "time", a budget on the peak and no
-            host.
+            is the best full plan. Only with order "fixed", objective "time" and a budget on the peak; with
+            a host only ``"partitioner"``.
         budget_on: what the budget bounds: ``"peak"``: live bytes; ``"arena"``: one allocation that holds each
             buffer at a fixed offset, and the result has its `layout`; ``"reserved"``: memory that PyTorch's
             allocator reserves on the device (docs/allocator.md), and the result has `allocator_peaks`.

@@ -68,7 +68,7 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
     lp::Settings settings;
     settings.seed = narrow<std::int64_t>(options.seed & 0x7fffffff);
     settings.threads = options.threads;
-    if (search.best()) settings.start = model.start_of(search.best()->again);
+    if (search.best()) settings.start = model.start_of(search.best()->choice.again);
     const lp::Solution solution = lp::solve(model.program(), settings, limits);
     proved.nodes += solution.nodes;
     if (solution.outcome == lp::Outcome::kInfeasible) {
@@ -79,7 +79,7 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
     proved.least = std::max(proved.least, shape.graph->base_duration + raised(solution.bound, model.unit()));
     if (!solution.x) return proved;
     const Again again = model.again_of(*solution.x);
-    const auto cost = search.evaluate(again);
+    const auto cost = search.evaluate({again});
     const bool fits = cost && cost->peak <= budget;
     if (solution.outcome != lp::Outcome::kOptimal) return proved;
     if (fits) {
@@ -119,7 +119,7 @@ void try_checkpoints(const Problem& problem, Search& search, Limits& limits) {
     checkpoints.improve();
     const auto& found = checkpoints.best() ? checkpoints.best() : checkpoints.lowest();
     if (!found) return std::nullopt;
-    const auto cost = search.evaluate(found->again);
+    const auto cost = search.evaluate({found->choice.again});
     const bool keeps = cost && cost->peak <= problem.budget;
     if (!checkpoints.best() && !keeps) return std::nullopt;
     return keeps;
@@ -134,13 +134,14 @@ std::optional<bool> try_plan(const Problem& problem, Bytes budget, const PlanOpt
   Problem other = problem;
   other.budget = budget;
   other.duration_bound = nullptr;
+  other.host.reset();
   const PlanResult found = make_plan(other, "retention", options, limits);
   if (!found.plan) return std::nullopt;
   IndexVector<OpId, int> runs(graph.num_ops(), 0);
   for (OpId step : found.plan->steps) ++runs[step];
   Again again(graph.num_ops(), false);
   for (OpId op : graph.ops()) again[op] = runs[op] > 1;
-  const auto cost = search.evaluate(again);
+  const auto cost = search.evaluate({again});
   return cost && cost->peak <= problem.budget;
 }
 
@@ -168,7 +169,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
                Search& search) {
   PlanResult result;
   search.start();
-  if (shape.executor == Executor::kPartitioner &&
+  if (shape.executor == Executor::kPartitioner && !shape.host &&
       !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
     try_checkpoints(problem, search, limits);
     try_plans(problem, options, search, limits);
@@ -177,7 +178,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   search.improve();
   const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
   Proved proved;
-  if (!is_base) proved = solve(shape, problem.budget, options, search, limits);
+  if (!is_base && !shape.host) proved = solve(shape, problem.budget, options, search, limits);
   if (search.best()) {
     result.plan = search.best()->plan;
     if (proved.closed) result.status = Status::kOptimal;
@@ -192,6 +193,19 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   }
   result.counters = {{"sets", search.looked_at()}, {"rounds", proved.rounds}, {"nodes", proved.nodes}};
   return result;
+}
+
+/// Starts the search of a shape with a host from the best set without one.
+void start_without_host(const Problem& problem, const PlanOptions& options, Limits& limits, Search& search) {
+  constexpr double kShare = 0.5;
+  Problem other = problem;
+  other.host.reset();
+  const Shape shape = shape_of(*problem.graph, Executor::kPartitioner);
+  Limits share(limits, kShare);
+  Search first(shape, problem.budget, share);
+  run(shape, other, options, share, first);
+  const auto& found = first.best() ? first.best() : first.lowest();
+  if (found) search.evaluate({found->choice.again});
 }
 
 /// Fills in the recomputed ops and the saved values of a plan.
@@ -222,12 +236,15 @@ ExecutorPlan best_plan(const Problem& asked, Executor executor, const PlanOption
   answer.executor = executor;
   Problem problem = asked;
   problem.starts = {};
-  const Shape shape = shape_of(*problem.graph, executor);
+  const Shape shape = shape_of(*problem.graph, executor, problem.host);
   answer.regions = shape.regions;
   Search search(shape, problem.budget, limits);
   answer.result = make_plan_with(
       problem, to_string(executor),
-      [&](const Problem& bounded, Limits& inner) { return run(shape, bounded, options, inner, search); },
+      [&](const Problem& bounded, Limits& inner) {
+        if (shape.host) start_without_host(bounded, options, inner, search);
+        return run(shape, bounded, options, inner, search);
+      },
       limits);
   if (!search.lowest()) search.start();  // infeasible for any plan
   answer.least_peak = search.lowest() ? search.lowest()->cost.peak : keep_all_peak(*problem.graph);

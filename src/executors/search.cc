@@ -9,28 +9,38 @@
 
 namespace remat::executors {
 
-std::optional<Simulation> Search::evaluate(const Again& again) {
-  auto choice = settled(shape_, again);
+bool Search::fits(const Simulation& cost) const {
+  const Bytes on_host = shape_.host ? shape_.host->budget.value_or(kNoBudget) : kNoBudget;
+  return cost.peak <= budget_ && cost.traffic.host_peak <= on_host;
+}
+
+std::optional<Simulation> Search::evaluate(const Choice& asked) {
+  auto choice = settled(shape_, asked);
   if (!choice) return std::nullopt;
   const Graph& graph = *shape_.graph;
   Found found{std::move(*choice), {}, {}};
-  found.plan = plan_of(shape_, found.again);
-  found.cost = simulate(graph, found.plan);
+  found.plan = plan_of(shape_, found.choice);
+  found.cost = simulate(graph, found.plan, shape_.host ? &*shape_.host : nullptr);
   ++looked_at_;
   limits_.spend(1 + narrow<std::int64_t>(found.plan.steps.size()) / 8);
   const auto low = [](const Found& one) { return std::pair(one.cost.peak, one.cost.duration); };
   const auto fast = [](const Found& one) { return std::pair(one.cost.duration, one.cost.peak); };
   const Simulation cost = found.cost;
   if (!lowest_ || low(found) < low(*lowest_)) lowest_ = found;
-  if (cost.peak <= budget_ && (!best_ || fast(found) < fast(*best_))) best_ = std::move(found);
+  if (fits(cost) && (!best_ || fast(found) < fast(*best_))) best_ = std::move(found);
   return cost;
 }
 
 void Search::start() {
   const Graph& graph = *shape_.graph;
-  evaluate(Again(graph.num_ops(), false));
-  if (best_) return;
-  evaluate(shape_.may);
+  const Again none(graph.num_ops(), false);
+  if (const auto cost = evaluate({none}); cost && fits(*cost)) return;
+  evaluate({shape_.may});
+  if (shape_.host) {
+    const Offloaded all(graph.num_values(), true);
+    evaluate({none, all});
+    evaluate({shape_.may, all});
+  }
   if (shape_.executor == Executor::kPartitioner) try_cuts();
 }
 
@@ -39,69 +49,122 @@ void Search::start() {
 void Search::try_cuts() {
   constexpr std::int64_t kMostTicks = 100'000'000;
   constexpr int kMostCuts = 40;
+  constexpr double kWithHost = 0.3;  // of the limits: changes of single ops are left as much to find
   const Graph& graph = *shape_.graph;
   const Bytes beside = need_of(graph, shape_.first_backward);
+  Limits part(limits_, shape_.host ? kWithHost : 1.0);
   Bytes fits, over = budget_;  // rooms
-  for (int i = 0; i < kMostCuts && !limits_.reached(); ++i) {
-    const Bytes room = best_ ? fits + Bytes((over - fits).count() / 2) : over;
-    const auto found =
-        solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks, &limits_);
-    limits_.spend(1 + found.ticks / 50);
+  bool is_within = best_ && !shape_.host;
+  for (int i = 0; i < kMostCuts && !part.reached(); ++i) {
+    const Bytes room = is_within ? fits + Bytes((over - fits).count() / 2) : over;
+    const auto found = solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks,
+                                       &part, shape_.host ? &shape_.prices : nullptr);
+    part.spend(1 + found.ticks / 50);
     if (!found.choice) return;
-    const auto cost = evaluate(found.choice->rerun);
+    const auto cost = evaluate({found.choice->rerun, found.choice->fetched});
     const Bytes held = beside + found.choice->held;
-    if (cost && cost->peak <= budget_) {
+    if (cost && this->fits(*cost)) {
       fits = held;
-    } else if (best_) {
+      is_within = true;
+    } else if (is_within) {
       over = held - Bytes(1);
     } else {
       over = held - std::max(Bytes(1), cost ? cost->peak - budget_ : Bytes());
     }
-    if (best_ && over - fits <= Bytes(1)) return;
+    if (is_within && over - fits <= Bytes(1)) return;
   }
+}
+
+bool Search::may(OpId op, Fate fate) const {
+  const auto outputs = shape_.graph->outputs[op];
+  switch (fate) {
+    case Fate::kSaved:
+      return true;
+    case Fate::kAgain:
+      return shape_.may[op];
+    case Fate::kOffloaded:
+      return shape_.host &&
+             std::ranges::any_of(outputs, [&](ValueId v) { return shape_.prices[v] < kMaxCount; });
+  }
+  return false;
+}
+
+Search::Fate Search::fate_of(const Choice& choice, OpId op) const {
+  if (choice.again[op]) return Fate::kAgain;
+  const auto outputs = shape_.graph->outputs[op];
+  const bool any = std::ranges::any_of(outputs, [&](ValueId v) { return choice.offloads(v); });
+  return any ? Fate::kOffloaded : Fate::kSaved;
+}
+
+Duration Search::time_of(OpId op, Fate fate) const {
+  Duration time;
+  if (fate == Fate::kAgain) time = shape_.graph->duration[op];
+  if (fate == Fate::kOffloaded) {
+    for (ValueId v : shape_.graph->outputs[op]) {
+      if (shape_.prices[v] < kMaxCount) time += Duration(shape_.prices[v]);
+    }
+  }
+  return time;
+}
+
+Duration Search::gain_of(const Move& move) const {
+  Duration sum;
+  for (OpId op : move.ops) sum += time_of(op, fate_of(best_->choice, op)) - time_of(op, move.fate);
+  return sum;
+}
+
+std::optional<Choice> Search::changed(const Choice& choice, const Move& move) const {
+  Choice next = choice;
+  if (shape_.host) next.offloaded.resize(shape_.graph->num_values());
+  bool any = false;
+  for (OpId op : move.ops) {
+    if (fate_of(choice, op) == move.fate) continue;
+    any = true;
+    next.again[op] = move.fate == Fate::kAgain;
+    if (!shape_.host) continue;
+    for (ValueId v : shape_.graph->outputs[op]) next.offloaded[v] = move.fate == Fate::kOffloaded;
+  }
+  return any ? std::optional(std::move(next)) : std::nullopt;
 }
 
 void Search::lower() {
   const auto over = [&] { return lowest_ && !best_ && !limits_.reached(); };
   for (bool lower = true; lower && over();) {
     const Bytes before = lowest_->cost.peak;
-    for (OpId op : shape_.graph->ops()) {
-      if (!over()) return;
-      if (!shape_.may[op]) continue;
-      Again again = lowest_->again;
-      again[op] = !again[op];
-      evaluate(again);
+    for (OpId op : IdRange<OpId>(OpId(0), shape_.first_backward)) {
+      const Fate now = fate_of(lowest_->choice, op);
+      for (Fate fate : {Fate::kSaved, Fate::kAgain, Fate::kOffloaded}) {
+        if (!over()) return;
+        if (fate == now || !may(op, fate)) continue;
+        if (const auto next = changed(lowest_->choice, {{op}, fate})) evaluate(*next);
+      }
     }
     lower = lowest_->cost.peak < before;
   }
 }
 
 void Search::improve_once(bool& better) {
-  const Graph& graph = *shape_.graph;
-  std::vector<std::vector<OpId>> moves;
-  for (const CheckpointRegion& region : shape_.regions) moves.push_back(region.ops);
-  for (OpId op : graph.ops()) {
-    if (best_->again[op]) moves.push_back({op});
+  std::vector<Move> moves;
+  for (const CheckpointRegion& region : shape_.regions) moves.push_back({region.ops, Fate::kSaved});
+  for (OpId op : shape_.graph->ops()) {
+    const Fate now = fate_of(best_->choice, op);
+    if (now == Fate::kSaved) continue;
+    for (Fate fate : {Fate::kSaved, Fate::kAgain, Fate::kOffloaded}) {
+      if (fate != now && may(op, fate)) moves.push_back({{op}, fate});
+    }
   }
-  const auto gain = [&](const std::vector<OpId>& ops) {
-    Duration sum;
-    for (OpId op : ops) sum += best_->again[op] ? graph.duration[op] : Duration();
-    return sum;
-  };
   std::vector<std::pair<Duration, std::size_t>> order;
-  for (std::size_t i = 0; i < moves.size(); ++i) order.emplace_back(Duration() - gain(moves[i]), i);
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const Duration gain = gain_of(moves[i]);
+    if (gain >= Duration()) order.emplace_back(Duration() - gain, i);
+  }
   std::ranges::sort(order);
   for (const auto& [negative, i] : order) {
     if (limits_.reached()) return;
-    Again again = best_->again;
-    bool any = false;
-    for (OpId op : moves[i]) {
-      any = any || again[op];
-      again[op] = false;
-    }
-    if (!any) continue;
+    const auto next = changed(best_->choice, moves[i]);
+    if (!next) continue;
     const Duration before = best_->cost.duration;
-    evaluate(again);
+    evaluate(*next);
     better = better || best_->cost.duration < before;
   }
 }

@@ -10,7 +10,7 @@ namespace remat::executors {
 
 /// A choice and what its plan costs.
 struct Found {
-  Again again;
+  Choice choice;
   Plan plan;
   Simulation cost;
 };
@@ -22,12 +22,15 @@ class Search {
       : shape_(shape), budget_(budget), limits_(limits) {}
 
   /// Settles a choice, simulates it and keeps it if it is better. Nothing if it cannot be settled.
-  std::optional<Simulation> evaluate(const Again& again);
-  /// Tries recomputing nothing and everything and, for partitioners, the minimum cuts between the halves.
+  std::optional<Simulation> evaluate(const Choice& choice);
+  /// Tries recomputing nothing and everything and, for partitioners, the minimum cuts between the halves;
+  /// with a host also offloading everything.
   void start();
-  /// If nothing is within the budget: from the choice of least peak, saves or drops ops while the peak falls.
+  /// If nothing is within the budget: from the choice of least peak, saves, drops or offloads while the peak
+  /// falls.
   void lower();
-  /// Saves more, op by op and region by region, the costliest first, within the budget.
+  /// Saves more, op by op and region by region, the costliest first, within the budget; with a host also
+  /// exchanges recomputing and offloading.
   void improve();
 
   const std::optional<Found>& best() const { return best_; }
@@ -36,6 +39,20 @@ class Search {
 
  private:
   void try_cuts();
+  /// What happens to an op's results at the end of the forward half.
+  enum class Fate { kSaved, kAgain, kOffloaded };
+  struct Move {
+    std::vector<OpId> ops;
+    Fate fate = Fate::kSaved;
+  };
+  bool may(OpId op, Fate fate) const;
+  Fate fate_of(const Choice& choice, OpId op) const;
+  /// Time of a second run, or of copies.
+  Duration time_of(OpId op, Fate fate) const;
+  Duration gain_of(const Move& move) const;
+  /// Nothing if the move changes nothing.
+  std::optional<Choice> changed(const Choice& choice, const Move& move) const;
+  bool fits(const Simulation& cost) const;
   void improve_once(bool& better);
 
   const Shape& shape_;

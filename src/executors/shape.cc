@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/numbers.h"
 #include "graph/modules.h"
@@ -218,7 +219,30 @@ class Settling {
 
 }  // namespace
 
-Shape shape_of(const Graph& graph, Executor executor) { return Finder(graph, executor).run(); }
+namespace {
+
+/// Times of both copies of the forward half's values.
+FetchPrices prices_of(const Shape& shape, const Host& host) {
+  const Graph& graph = *shape.graph;
+  const CopyClock clock(graph, host);
+  FetchPrices prices(graph.num_values(), kMaxCount);
+  for (ValueId v : graph.values()) {
+    if (graph.is_graph_input(v) || !shape.is_forward(graph.producer[v])) continue;
+    if (!graph.copyable[v] || graph.kept[v] || graph.bytes[v] == Bytes()) continue;
+    const Wide time = clock.time(Way::kOut, graph.bytes[v]) + clock.time(Way::kIn, graph.bytes[v]);
+    prices[v] = std::min(capped(time), kMaxCount);
+  }
+  return prices;
+}
+
+}  // namespace
+
+Shape shape_of(const Graph& graph, Executor executor, const std::optional<Host>& host) {
+  Shape shape = Finder(graph, executor).run();
+  shape.host = host;
+  if (host) shape.prices = prices_of(shape, *host);
+  return shape;
+}
 
 std::optional<Shape> shape_if_any(const Graph& graph, Executor executor) {
   try {
@@ -237,6 +261,17 @@ std::optional<Again> settled(const Shape& shape, Again again) {
     if (!settling.round()) return again;
   }
   return std::nullopt;
+}
+
+std::optional<Choice> settled(const Shape& shape, Choice choice) {
+  auto again = settled(shape, std::move(choice.again));
+  if (!again) return std::nullopt;
+  choice.again = std::move(*again);
+  for (ValueId v : shape.graph->values()) {
+    if (!choice.offloads(v)) continue;
+    choice.offloaded[v] = shape.prices[v] < kMaxCount && !choice.again[shape.graph->producer[v]];
+  }
+  return choice;
 }
 
 std::vector<OpId> asked_by(const Graph& graph, OpId op, const Again& away) {
@@ -279,6 +314,31 @@ Plan plan_of(const Shape& shape, const Again& again) {
     }
     plan.steps.push_back(op);
   }
+  return plan;
+}
+
+Plan plan_of(const Shape& shape, const Choice& choice) {
+  const Graph& graph = *shape.graph;
+  Plan plan = plan_of(shape, choice.again);
+  if (choice.offloaded.empty()) return plan;
+  const StepId turn(shape.first_backward.index());
+  IndexVector<ValueId, StepId> last(graph.num_values()), back(graph.num_values());
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    if (step < turn) {
+      for (ValueId v : graph.outputs[op]) last[v] = step;
+    }
+    for (ValueId v : graph.inputs[op]) {
+      if (step < turn) last[v] = step;
+      if (step >= turn && !back[v]) back[v] = step;
+    }
+  }
+  for (ValueId v : graph.values()) {
+    if (!choice.offloads(v) || !back[v]) continue;
+    plan.copies.push_back({v, Way::kOut, last[v], last[v].next()});
+    plan.copies.push_back({v, Way::kIn, back[v], back[v]});
+  }
+  std::ranges::stable_sort(plan.copies, {}, &Copy::issue);
   return plan;
 }
 

@@ -5,12 +5,22 @@
 #include <utility>
 #include <vector>
 
+#include "exact/retention_cut.h"
 #include "remat/executor.h"
 
 namespace remat::executors {
 
 /// Which forward ops are recomputed, by op.
 using Again = IndexVector<OpId, bool>;
+/// Which values the host holds between the halves; empty: none.
+using Offloaded = IndexVector<ValueId, bool>;
+
+struct Choice {
+  Again again;
+  Offloaded offloaded = {};
+
+  bool offloads(ValueId v) const { return !offloaded.empty() && offloaded[v]; }
+};
 
 /// A graph as an executor sees it.
 ///
@@ -29,12 +39,14 @@ struct Shape {
   /// At most one op of each pair may be recomputed: the first makes a value that the second, of another
   /// region recomputed later, reads.
   std::vector<std::pair<OpId, OpId>> conflicts;
+  std::optional<Host> host;  ///< of partitioners
+  FetchPrices prices;        ///< with a host: time of both copies of a value; kMaxCount: it cannot be copied
 
   bool is_forward(OpId op) const { return op < first_backward; }
 };
 
 /// Throws InputError naming what the graph lacks.
-Shape shape_of(const Graph& graph, Executor executor);
+Shape shape_of(const Graph& graph, Executor executor, const std::optional<Host>& host = std::nullopt);
 /// The same; nothing if the graph lacks it.
 std::optional<Shape> shape_if_any(const Graph& graph, Executor executor);
 
@@ -42,11 +54,16 @@ std::optional<Shape> shape_if_any(const Graph& graph, Executor executor);
 /// that its own backward half reads, results that nothing reads again are not saved, and of a conflict the
 /// first op is saved. Nothing if the iteration does not converge.
 std::optional<Again> settled(const Shape& shape, Again again);
+/// The same with values on the host: not those that are made again.
+std::optional<Choice> settled(const Shape& shape, Choice choice);
 
 /// The ops in `away` whose results `op` reads, directly or through one another, in the graph's order.
 std::vector<OpId> asked_by(const Graph& graph, OpId op, const Again& away);
 
 /// First runs in the graph's order; recomputed ops, also in that order, before the op that triggers them.
 Plan plan_of(const Shape& shape, const Again& again);
+/// The same with copies: out when the forward half has last read a value, back when a later step first reads
+/// it; the device waits for each. Values that nothing reads later are not copied.
+Plan plan_of(const Shape& shape, const Choice& choice);
 
 }  // namespace remat::executors

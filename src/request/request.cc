@@ -42,16 +42,21 @@ void check_request(const Request& request, const Spelling& spelling) {
   const auto expect = [&](bool is_so, const Given& given, const Given& only) {
     if (!is_so) throw UsageError(text(given) + " goes with " + text(only) + " only");
   };
-  const auto expect_time_and_no_host = [&](const Given& given) {
+  const auto expect_time = [&](const Given& given) {
     expect(problem.objective == Objective::kTime, given, {"objective", to_string(Objective::kTime)});
+  };
+  const auto expect_no_host = [&](const Given& given) {
     if (problem.host) throw UsageError(text(given) + " and " + spelling("host", "") + " do not go together");
   };
   if (request.budget_on != Measure::kPeak) {
-    expect_time_and_no_host({"budget_on", to_string(request.budget_on)});
+    const Given measure{"budget_on", to_string(request.budget_on)};
+    expect_time(measure);
+    expect_no_host(measure);
   }
   if (request.executor != Executor::kRemat) {
     const Given executor{"executor", to_string(request.executor)};
-    expect_time_and_no_host(executor);
+    expect_time(executor);
+    if (request.executor != Executor::kPartitioner) expect_no_host(executor);
     expect(problem.order == OrderMode::kFixed, executor, {"order", to_string(OrderMode::kFixed)});
     expect(request.budget_on == Measure::kPeak, executor, {"budget_on", to_string(Measure::kPeak)});
   }
@@ -90,8 +95,13 @@ Answer answer_of_executor(const Request& request, Limits& limits) {
   answer.footprint = answer.result.cost.peak;
   answer.smallest_known = answer.executor_plan->least_peak;
   Problem full = request.problem;
-  if (has_plan(answer.result)) full.starts = std::span(&*answer.result.plan, 1);
+  // Planners start from no plans with copies.
+  if (has_plan(answer.result) && !full.host) full.starts = std::span(&*answer.result.plan, 1);
   answer.full = make_plan(full, request.planner, options, limits);
+  if (full.host && better(full, answer.result, *answer.full)) {
+    answer.full = answer.result;
+    mark_known(*answer.full);
+  }
   return answer;
 }
 

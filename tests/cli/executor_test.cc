@@ -49,7 +49,7 @@ TEST(CliExecutor, ExitsAsAllCommandsDo) {
       0U)
       << none.err;
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {"--order", "free"}, {"--objective", "peak"}, {"--budget-on", "arena"}, {"--host", "1GB/s"}}) {
+           {"--order", "free"}, {"--objective", "peak"}, {"--budget-on", "arena"}}) {
     std::vector<std::string> command{"plan", graph, "--budget", "70%", "--executor", "partitioner"};
     command.insert(command.end(), more.begin(), more.end());
     const CliRun wrong = run_cli(command);
@@ -57,6 +57,10 @@ TEST(CliExecutor, ExitsAsAllCommandsDo) {
     EXPECT_EQ(wrong.err.rfind("remat: --executor partitioner ", 0), 0U) << wrong.err;
     EXPECT_NE(wrong.err.find(more[0]), std::string::npos) << wrong.err;
   }
+  const CliRun host =
+      run_cli({"plan", graph, "--budget", "70%", "--executor", "checkpoint", "--host", "1GB/s"});
+  EXPECT_EQ(host.code, 64);
+  EXPECT_EQ(host.err.rfind("remat: --executor checkpoint and --host do not go together", 0), 0U) << host.err;
   EXPECT_EQ(run_cli({"plan", graph, "--budget", "70%", "--executor", "window"}).code, 64);
   const std::string chain = folder / "chain.json";
   ASSERT_EQ(run_cli({"generate", "chain", "-o", chain}).code, 0);

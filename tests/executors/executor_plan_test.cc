@@ -124,6 +124,13 @@ All all_choices(const Shape& shape) {
   return all;
 }
 
+/// The duration of its steps.
+Duration total_of(const Graph& graph, const Plan& plan) {
+  Duration total;
+  for (OpId op : plan.steps) total += graph.duration[op];
+  return total;
+}
+
 class ExecutorPlans : public ::testing::TestWithParam<Executor> {};
 
 TEST_P(ExecutorPlans, are_as_fast_as_the_best_of_all_sets) {
@@ -161,6 +168,86 @@ TEST_P(ExecutorPlans, are_as_fast_as_the_best_of_all_sets) {
   }
   EXPECT_GT(with_choice, 100);
   EXPECT_GT(infeasible, 100);
+}
+
+/// Each op runs again, or any of its results are offloaded.
+All all_choices_with_host(const Shape& shape, const Host& host) {
+  const Graph& graph = *shape.graph;
+  std::vector<OpId> ops;
+  for (OpId op : graph.ops()) {
+    if (shape.is_forward(op)) ops.push_back(op);
+  }
+  const auto choices_of = [&](OpId op) { return 1 + (1 << graph.outputs[op].size()); };
+  int count = 1;
+  for (OpId op : ops) count *= choices_of(op);
+  All all;
+  for (int set = 0; set < count; ++set) {
+    executors::Choice choice{Again(graph.num_ops(), false), executors::Offloaded(graph.num_values(), false)};
+    for (int rest = set; OpId op : ops) {
+      const int one = rest % choices_of(op);
+      rest /= choices_of(op);
+      choice.again[op] = one == 0;
+      for (int bits = one - 1; ValueId v : graph.outputs[op]) {
+        choice.offloaded[v] = one > 0 && bits % 2 == 1;
+        bits /= 2;
+      }
+    }
+    const auto settled = executors::settled(shape, choice);
+    if (!settled || settled->again != choice.again || settled->offloaded != choice.offloaded) continue;
+    const Plan plan = executors::plan_of(shape, *settled);
+    EXPECT_FALSE(validate(graph, plan, OrderMode::kFixed));
+    const Simulation cost = simulate(graph, plan, &host);
+    EXPECT_EQ(cost.duration - total_of(graph, plan), cost.traffic.stalled);
+    all.costs.emplace_back(cost.peak, cost.duration);
+  }
+  return all;
+}
+
+TEST(ExecutorPlansWithHost, are_near_the_best_of_all_choices_and_fit_where_one_does) {
+  Random random(23);
+  int copied = 0, only_with_host = 0, missed = 0, slower = 0, plans = 0;
+  Duration total, least_total;
+  for (int round = 0; round < 120; ++round) {
+    Graph graph = RandomStep(random).make();
+    graph.time_unit = "us";
+    const auto without = executors::shape_if_any(graph, Executor::kPartitioner);
+    if (!without) continue;
+    const Host host{
+        .out = 4'000'000, .in = 2'000'000, .budget = std::nullopt};  // 4 and 2 bytes a unit of time
+    const Shape shape = executors::shape_of(graph, Executor::kPartitioner, host);
+    const All all = all_choices_with_host(shape, host), none = all_choices(*without);
+    const Bytes most = simulate(graph, keep_all_plan(graph)).peak;
+    Bytes least = most;
+    for (const auto& [peak, duration] : all.costs) least = std::min(least, peak);
+    for (Bytes budget = least; budget < most; budget += Bytes(1 + (most - least).count() / 3)) {
+      Problem problem;
+      problem.graph = &graph;
+      problem.budget = budget;
+      problem.host = host;
+      Limits limits;
+      limits.set_work(10'000'000);
+      const PlanResult found = make_executor_plan(problem, Executor::kPartitioner, {}, limits).result;
+      const auto best = all.fastest(budget);
+      ++plans;
+      if (!has_plan(found)) {
+        ++missed;
+        continue;
+      }
+      ASSERT_LE(found.cost.peak, budget) << "round " << round;
+      ASSERT_GE(found.cost.duration, *best) << "round " << round;
+      ASSERT_LE(found.duration_bound.duration, *best) << "round " << round;
+      slower += found.cost.duration > *best;
+      total += found.cost.duration;
+      least_total += *best;
+      copied += !found.plan->copies.empty();
+      only_with_host += !none.fastest(budget).has_value();
+    }
+  }
+  EXPECT_GT(copied, 50);
+  EXPECT_GT(only_with_host, 20);
+  EXPECT_LE(missed, plans / 50);
+  EXPECT_LE(slower, plans / 3);
+  EXPECT_LE(real(total), 1.05 * real(least_total));
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, ExecutorPlans,

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import jax
 
 import remat
-from remat import Graph, PlanResult, SweepResult
+from remat import Graph, Host, PlanResult, SweepResult
 from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
-from remat.jax.devices import Target, figures_of, target_of
-from remat.jax.plans import FullProgram, Program, is_float
-from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions
+from remat.jax.devices import Device, Target, figures_of, target_of
+from remat.jax.plans import FullProgram, Program, is_float, offloads
+from remat.jax.regions import FORMAT, Policy, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
 #: Compiles of a planned step at most.
@@ -27,6 +27,8 @@ COMPILES = 3
 #: From arrays to arrays, all in lists.
 Run = Callable[[Sequence[Any]], list[Any]]
 EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
+#: `host=`.
+HostLike = Host | float | str | None
 #: More bytes than any step takes.
 MOST = 1 << 60
 
@@ -43,6 +45,10 @@ class Report:
     """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
     compiled: int
     """Of the step that runs."""
+    host: int
+    """Bytes of host memory that the step takes, as XLA reports them; 0: nothing is offloaded."""
+    compiler_options: dict[str, Any]
+    """What your own `jax.jit` of the step must be given, or its memory is another."""
     device: str
     """That was compiled for: "cpu", "h100", ..."""
     temporary: int
@@ -51,7 +57,8 @@ class Report:
     """"none": the step as it is written keeps the budget; "names": saved names in regions; "full": full
     order."""
     overhead: float
-    """Time of second runs, as a share of that of the plain step, by rooflines."""
+    """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
+    rooflines."""
     gap: float | None
     """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
     nothing is proved, as with scans, whose bodies are planned one by one."""
@@ -69,6 +76,8 @@ class Report:
             ("compiled", self.compiled),
             ("predicted", self.predicted),
         ]
+        if self.host:
+            sizes.append(("host", self.host))
         lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
         gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
         lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
@@ -92,6 +101,8 @@ class SavedName:
     """Of one of them: of one iteration in a scan."""
     source: str
     """"file:line (function)" of the code that makes it."""
+    host: bool = False
+    """Is it on the host between the halves?"""
 
 
 @dataclass(frozen=True)
@@ -165,17 +176,36 @@ class Sizes(NamedTuple):
     temporary: int
     held: int
     """Arguments and outputs."""
+    host: int
+    """Temporary size in the host's memory."""
 
     @property
     def all(self) -> int:
         return self.temporary + self.held
 
 
-def compiled_sizes(target: Target, step: Callable[..., Any], avals: Sequence[Any]) -> Sizes:
+def compiled_sizes(
+    target: Target, step: Callable[..., Any], avals: Sequence[Any], offload: bool = False
+) -> Sizes:
     with jax.disable_jit(False):
-        sizes = target.compile(step, *avals).memory_analysis()
+        sizes = target.compile(step, *avals, offload=offload).memory_analysis()
     held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
-    return Sizes(int(sizes.temp_size_in_bytes), held)
+    return Sizes(int(sizes.temp_size_in_bytes), held, int(sizes.host_temp_size_in_bytes))
+
+
+def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
+    """What `host=` means on a device. Raises UsageError."""
+    if host is None or host is False:
+        return None
+    if device.platform == "cpu":
+        raise UsageError("host= needs device= of a GPU or TPU: XLA copies nothing out of a CPU's memory")
+    if executor == "full":
+        raise UsageError('host= goes with executor "names" only')
+    if host is True and not device.link:
+        raise UsageError(f'the link of {device.name} to its host is not known: host="25GB/s" says it')
+    if isinstance(host, Host):
+        return host
+    return Host(device.link, device.link) if host is True else Host(host, host)
 
 
 class Planned:
@@ -194,6 +224,7 @@ class Planned:
         limits: dict[str, Any],
         device: str | Target | None,
         executor: str,
+        host: HostLike,
     ) -> None:
         if not callable(fn):
             raise UsageError(f"the loss is of type {type(fn).__name__}: it has to be a function")
@@ -205,6 +236,9 @@ class Planned:
             raise UsageError(f"there is no executor {executor!r}: {', '.join(map(repr, EXECUTORS))}")
         self.fn, self.budget, self.limits, self.executors = fn, budget, limits, EXECUTORS[executor]
         self.device = None if device is None else target_of(device)
+        self.host = host_of(host, (self.device or target_of(None)).device, executor)
+        if self.host:
+            self.executors = EXECUTORS["names"]
         self.report = None
         self._entry: Entry | None = None
         self._entries: dict[Any, Entry] = {}
@@ -221,10 +255,10 @@ class Planned:
         """What the plan of the last call saves. In full order results that scans save for their backward half
         are not among them."""
         entry = self.last()
-        found = names_of(entry.primal, entry.policy["saved"])
+        found = names_of(entry.primal, entry.policy)
         for number, policy in entry.policy["scans"].items():
             body = primal_of_jaxpr(entry.primal.ops[int(number)].params["jaxpr"])
-            found += names_of(body, policy["saved"], f"{number}/")
+            found += names_of(body, policy, f"{number}/")
         return found
 
     def save(self, path: str | Path) -> None:
@@ -255,12 +289,12 @@ class Planned:
         raise NotImplementedError
 
 
-def names_of(primal: Primal, saved: Sequence[int], where: str = "") -> list[SavedName]:
-    chosen = set(saved)
+def names_of(primal: Primal, policy: Policy, where: str = "") -> list[SavedName]:
+    chosen, moved = set(policy["saved"]), set(policy.get("offloaded", ()))
     return [
         SavedName(
             f"{where}remat.{number}", primal.ops[primal.maker[v]].kind, tuple(v.aval.shape),
-            str(v.aval.dtype), bytes_of(v), place_of(primal.ops[primal.maker[v]].source),
+            str(v.aval.dtype), bytes_of(v), place_of(primal.ops[primal.maker[v]].source), number in moved,
         )
         for v, number in primal.number.items()
         if number in chosen
@@ -284,7 +318,9 @@ def traced(fn: Callable[..., Any], call: Call) -> tuple[Primal, Any]:
 
 
 def empty_policy(primal: Primal) -> dict[str, Any]:
-    return {"format": FORMAT, "ops": len(primal.ops), "saved": [], "regions": [], "scans": {}}
+    return {
+        "format": FORMAT, "ops": len(primal.ops), "saved": [], "offloaded": [], "regions": [], "scans": {},
+    }  # fmt: skip
 
 
 def aim(
@@ -303,7 +339,8 @@ def aim(
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(
-            size, plain.all, plain.all, plain.all, device.name, plain.temporary, "none", 0.0, 0.0, 0, 0, None,
+            size, plain.all, plain.all, plain.all, plain.host, device.device.options(), device.name,
+            plain.temporary, "none", 0.0, 0.0, 0, 0, None,
         )  # fmt: skip
         return empty_policy(primal), primal.evaluate, report
     if size < plain.held:
@@ -312,6 +349,7 @@ def aim(
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
     least, bound, compiles = plain.all, plain.held, 0
+    on_host = MOST if program.host is None or program.host.budget is None else program.host.budget
     searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
     for executor in executors:
         search, off, last = searches[executor], 0, executor == executors[-1]
@@ -327,13 +365,15 @@ def aim(
                 break
             compiles += 1
             tried.append(candidate.policy)
-            got = compiled_sizes(device, step(lambda *leaves, run=candidate.run: run(leaves)), avals)
+            moves = offloads(candidate.policy)
+            got = compiled_sizes(device, step(lambda *leaves, run=candidate.run: run(leaves)), avals, moves)
             least = min(least, got.all)
-            if got.all <= size:
+            if got.all <= size and got.host <= on_host:
                 result = candidate.result
                 gap = None if candidate.policy["scans"] else result.gap
                 report = Report(
-                    size, plain.all, candidate.peak + off, got.all, device.name, got.temporary, executor,
+                    size, plain.all, candidate.peak + off, got.all, got.host, device.device.options(moves),
+                    device.name, got.temporary, executor,
                     candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
                 )  # fmt: skip
                 return candidate.policy, candidate.run, report
@@ -360,8 +400,9 @@ class Checkpointed(Planned):
         limits: dict[str, Any],
         device: str | Target | None,
         executor: str,
+        host: HostLike,
     ) -> None:
-        super().__init__(fn, budget, limits, device, executor)
+        super().__init__(fn, budget, limits, device, executor, host)
         self.argnums, self.has_aux = argnums, has_aux
 
     def make(self, call: Call) -> Entry:
@@ -373,7 +414,7 @@ class Checkpointed(Planned):
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         target = self.device or target_of(None)
-        program = Program(primal, call.avals, diff, [0], self.limits, target.device)
+        program = Program(primal, call.avals, diff, [0], self.limits, target.device, self.host)
         policy, run, report = aim(
             program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
         )
@@ -410,8 +451,9 @@ class BlockPolicy(Planned):
         limits: dict[str, Any],
         device: str | Target | None,
         executor: str,
+        host: HostLike,
     ) -> None:
-        super().__init__(fn, budget, limits, device, executor)
+        super().__init__(fn, budget, limits, device, executor, host)
         if iterations < 1:
             raise UsageError(f"iterations must be 1 or more, not {iterations}")
         if iterations > 1:
@@ -436,7 +478,7 @@ class BlockPolicy(Planned):
         if not diff or not losses:
             raise UsageError("a block must have floats among its arguments and results")
         target = self.device or target_of(None)
-        program = Program(primal, avals, diff, losses, self.limits, target.device)
+        program = Program(primal, avals, diff, losses, self.limits, target.device, self.host)
         cotangents = [
             jax.ShapeDtypeStruct(primal.outputs[i].aval.shape, primal.outputs[i].aval.dtype) for i in losses
         ]
@@ -507,6 +549,7 @@ def checkpoint(
     has_aux: bool = False,
     device: str | Target | None = None,
     executor: str = "auto",
+    host: HostLike = None,
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> Checkpointed:
@@ -528,6 +571,9 @@ def checkpoint(
             be there, or what it returns. None: the device that JAX runs on.
         executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
             budget or none is predicted to fit (docs/jax.md).
+        host: memory that saved results may be offloaded to, as `remat.plan` takes it (a `remat.Host`, or
+            bytes per second both ways, ``"25GB/s"``), or True: with the device's link. For GPUs and TPUs,
+            with names; XLA waits for every copy. The caller's jit must be given `report.compiler_options`.
         time_limit: seconds of each search of the core, of which there are up to four per compile, and for
             functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
@@ -540,10 +586,10 @@ def checkpoint(
             was reached, `floor` what is proved. InfeasibleError: proved that there is none.
         UsageError: callbacks, no scalar loss, arguments that cannot be planned for, no such executor; in full
             order gradients of other arguments than `argnums`, or of aux; no such device, or wheels that it is
-            compiled for with are missing.
+            compiled for with are missing; a host that the device or the executor cannot have.
     """
     limits = limits_of(time_limit, work_limit)
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, device, executor)
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, device, executor, host)
 
 
 def policy(
@@ -553,6 +599,7 @@ def policy(
     iterations: int = 1,
     device: str | Target | None = None,
     executor: str = "auto",
+    host: HostLike = None,
     time_limit: float = 2.0,
     work_limit: int | None = None,
 ) -> BlockPolicy:
@@ -567,7 +614,7 @@ def policy(
 
     The others, and errors, are those of `checkpoint`.
     """
-    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), device, executor)
+    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit), device, executor, host)
 
 
 def joint_of(

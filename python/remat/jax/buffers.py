@@ -8,8 +8,13 @@ from itertools import accumulate
 
 from remat import Graph
 
+#: A copy of a plan: value, "out" or "in", steps of its issue and of its wait.
+Copy = tuple[int, str, int, int]
 
-def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] = ()) -> int:
+
+def temporary_size(
+    graph: Graph, steps: Sequence[int], copies: Collection[int] = (), moved: Sequence[Copy] = ()
+) -> int:
     """Bytes of the buffers that are no arguments and no results of the program.
 
     XLA takes buffers from the largest to the smallest. Results of the program get buffers of their own, as
@@ -18,6 +23,7 @@ def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] =
 
     copies: results of the program that are copied into their buffers at its end. Where they come from is in
     memory all along, as XLA fills it with zeros when the program begins.
+    moved: copies to the host and back, of values that are no results of the program.
     """
     end = len(steps)
     results = set(graph.outputs)
@@ -28,7 +34,15 @@ def temporary_size(graph: Graph, steps: Sequence[int], copies: Collection[int] =
     def close(v: int) -> None:
         lives.append((int(graph.bytes[v]), born[v], last[v], False))
 
+    leaves: dict[int, list[int]] = {}
+    back: dict[int, list[int]] = {}
+    for v, way, issue, wait in moved:
+        (leaves if way == "out" else back).setdefault(wait if way == "out" else issue, []).append(v)
     for at, op in enumerate(steps):
+        for v in leaves.get(at, []):
+            close(v)
+        for v in back.get(at, []):
+            born[v] = last[v] = at
         for v in graph.op_inputs(op):
             last[v] = at
         for v in graph.op_outputs(op):

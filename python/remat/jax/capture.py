@@ -13,7 +13,7 @@ from jax.extend.core import Literal
 
 from remat import Graph
 from remat.errors import UsageError
-from remat.jax.buffers import temporary_size
+from remat.jax.buffers import Copy, temporary_size
 from remat.jax.costs import (
     CALLBACKS,
     LIBRARY,
@@ -100,6 +100,7 @@ class Joint:
         losses: numbers of the results that are differentiated.
         between: bytes to take between the halves, in an op of that name, so that a budget is about what is
             saved and not about how it is used.
+        host: may plans copy results that have names to the host?
     """
 
     def __init__(
@@ -110,8 +111,9 @@ class Joint:
         losses: Sequence[int] = (0,),
         between: int = 0,
         device: Device = CPU,
+        host: bool = False,
     ) -> None:
-        self.device = device
+        self.device, self.host = device, host
         fwd, bwd = halves(primal, avals, diff, losses)
         ops, consts, outs = flatten(fwd.jaxpr, fwd.consts)
         back, more, self.grads = flatten(bwd.jaxpr, bwd.consts)
@@ -230,7 +232,7 @@ class Joint:
         leaves: dict[Any, set[Any]] = {}
         work: dict[Any, float] = {}
         index: dict[Any, int] = {v: i for i, v in enumerate(self.inputs)}
-        values = [{"bytes": bytes_of(v)} for v in self.inputs]
+        values: list[dict[str, Any]] = [{"bytes": bytes_of(v)} for v in self.inputs]
         nodes: list[dict[str, Any]] = []
         self.value_of: dict[int, Any] = {}
         self.stored: dict[int, Op] = {}
@@ -314,7 +316,18 @@ class Joint:
         # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         outputs = sorted({index[v] for v in kept if v in index})
+        if self.host:
+            movable = self.movable()
+            for number, value in enumerate(values):
+                if self.value_of.get(number) not in movable:
+                    value["copy"] = "never"
         self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
+
+    def movable(self) -> set[Any]:
+        """Results that a name can move to the host: scans, which run without a checkpoint, read none of them,
+        and no other result is the same value."""
+        scanned = {v for op in self.forward if op.kind == "scan" for v in self.reads[op]}
+        return {v for v, number in self.names.items() if v not in scanned and number not in self.twins}
 
     def made_for(self, results: Sequence[Any]) -> set[int]:
         """Numbers of the graph's values that are these results."""
@@ -368,6 +381,7 @@ class Joint:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
         return max(peak + self.copied, self.ends)
 
-    def size_of(self, steps: Sequence[int]) -> int:
-        """The same for the steps of a plan, with what XLA puts into the buffers of results."""
-        return self.ends + temporary_size(self.graph, steps, self.copies)
+    def size_of(self, steps: Sequence[int], moved: Sequence[Copy] = ()) -> int:
+        """The same for the steps of a plan and its copies to the host and back, with what XLA puts into the
+        buffers of results."""
+        return self.ends + temporary_size(self.graph, steps, self.copies, moved)

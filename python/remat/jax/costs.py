@@ -91,7 +91,14 @@ DEAR = LIBRARY | {"scan", "while", "cond", "sort", "cumsum", "fft", "cholesky", 
 CALLBACKS = frozenset(["pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed"])
 
 
+def is_on_host(v: Any) -> bool:
+    return str(getattr(v.aval, "memory_space", "")).endswith("Host")
+
+
 def bytes_of(v: Any) -> int:
+    """On the device."""
+    if is_on_host(v):
+        return 0
     size = getattr(v.aval.dtype, "itemsize", 4)
     return int(math.prod(v.aval.shape)) * int(size)
 
@@ -153,6 +160,8 @@ def seconds_of(
     """By a roofline of flops; of scans by rooflines of the ops that their bodies store."""
     if kind == "scan":
         return float(params["length"]) * body_seconds(device, params["jaxpr"].jaxpr)
+    if kind == "device_put" and device.link:
+        return sum(map(bytes_of, [*ins, *outs])) / device.link
     inner = (e.primitive.name for j in inner_jaxprs(params) for e in all_eqns(j))
     dots = kind in LIBRARY or any(name in LIBRARY for name in inner)
     width = max((getattr(v.aval.dtype, "itemsize", 4) for v in ins), default=4)

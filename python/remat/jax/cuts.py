@@ -25,10 +25,14 @@ class Cuts:
     A region begins after a saved result wherever all large values that cross, and that a later region's
     recomputation reads, can be made again at its head by cheap ops from what is saved. Ops in `once` (scans
     whose results for the backward half are saved, which have no names) are regions without a checkpoint.
+    Results in `offloaded` are saved on the host.
     """
 
-    def __init__(self, primal: Primal, saved: Iterable[int], once: Iterable[int] = ()) -> None:
-        self.primal, self.saved, self.once = primal, set(saved), set(once)
+    def __init__(
+        self, primal: Primal, saved: Iterable[int], once: Iterable[int] = (), offloaded: Iterable[int] = ()
+    ) -> None:
+        self.primal, self.saved, self.once, self.offloaded = primal, set(saved), set(once), set(offloaded)
+        self.saved |= self.offloaded
         self.saved |= {primal.number[v] for i in self.once for v in primal.ops[i].outs}
         self.heads: dict[Any, frozenset[int] | None] = {}
         self.needed = self.last_needed()
@@ -106,8 +110,8 @@ class Cuts:
             regions.append([end, sorted(again), begin not in self.once])
             begin = end
         return {
-            "format": FORMAT, "ops": len(self.primal.ops), "saved": sorted(self.saved), "regions": regions,
-            "scans": {},
+            "format": FORMAT, "ops": len(self.primal.ops), "saved": sorted(self.saved),
+            "offloaded": sorted(self.offloaded), "regions": regions, "scans": {},
         }  # fmt: skip
 
 

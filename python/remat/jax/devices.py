@@ -15,6 +15,8 @@ from remat.errors import UsageError
 
 #: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+#: XLA's scheduler for GPUs that runs copies beside kernels keeps more in memory than the copies free.
+OFFLOAD_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
 GPU_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 KIB, GIB = 1 << 10, 1 << 30
 
@@ -74,10 +76,18 @@ class Device:
     memory: int
     """Bytes; 0: not known."""
     chip: Chip | None = None
+    link: float = 0
+    """Bytes to the host, and as many back; 0: not known."""
 
     @property
     def habits(self) -> Habits:
         return HABITS[self.platform]
+
+    def options(self, offload: bool = False) -> dict[str, Any]:
+        """Options that XLA needs to keep checkpoints and, with `offload`, copies to the host."""
+        if self.platform == "cpu":
+            return COMPILER_OPTIONS
+        return OFFLOAD_OPTIONS if offload and self.platform == "cuda" else {}
 
     def seconds(self, flops: float, width: int, dots: bool) -> float:
         return flops / (self.dots.get(width, self.flops) if dots else self.flops)
@@ -98,20 +108,22 @@ CPU = Device("cpu", "cpu", "cpu", {}, 50e9, 10e9, 0)
 # A100 SXM4 80 GB: "NVIDIA A100 Tensor Core GPU Architecture" and data sheet.
 # L4: data sheet, and "NVIDIA Ada GPU Architecture" for AD104. RTX 4090: the same, its appendix.
 # TPU v5e: Google Cloud's page "TPU v5e"; float32 is one pass in bfloat16, as XLA takes it by default.
+# Links to the host: the PCI Express x16 of the same data sheets, each way.
+PCIE4, PCIE5 = 32e9, 64e9
 HOPPER = Chip((9, 0), 132, 128, 228 * KIB, 2048, 50 << 20, 1.98)
 DEVICES = {
     device.name: device
     for device in [
         Device("h100", "cuda", "NVIDIA H100 80GB HBM3", {2: 989e12, 4: 494e12, 8: 67e12}, 67e12, 3.35e12,
-               80 * GIB, HOPPER),
+               80 * GIB, HOPPER, PCIE5),
         Device("h200", "cuda", "NVIDIA H200", {2: 989e12, 4: 494e12, 8: 67e12}, 67e12, 4.8e12, 141 * 10**9,
-               HOPPER),
+               HOPPER, PCIE5),
         Device("a100", "cuda", "NVIDIA A100-SXM4-80GB", {2: 312e12, 4: 156e12, 8: 19.5e12}, 19.5e12, 2.039e12,
-               80 * GIB, Chip((8, 0), 108, 64, 164 * KIB, 2048, 40 << 20, 1.41)),
+               80 * GIB, Chip((8, 0), 108, 64, 164 * KIB, 2048, 40 << 20, 1.41), PCIE4),
         Device("l4", "cuda", "NVIDIA L4", {2: 121e12, 4: 60e12, 8: 0.47e12}, 30.3e12, 300e9, 24 * GIB,
-               Chip((8, 9), 58, 128, 100 * KIB, 1536, 48 << 20, 2.04)),
+               Chip((8, 9), 58, 128, 100 * KIB, 1536, 48 << 20, 2.04), PCIE4),
         Device("rtx4090", "cuda", "NVIDIA GeForce RTX 4090", {2: 165.2e12, 4: 82.6e12, 8: 1.29e12}, 82.6e12,
-               1008e9, 24 * GIB, Chip((8, 9), 128, 128, 100 * KIB, 1536, 72 << 20, 2.52)),
+               1008e9, 24 * GIB, Chip((8, 9), 128, 128, 100 * KIB, 1536, 72 << 20, 2.52), PCIE4),
         Device("tpu_v5e", "tpu", "TPU v5 lite", {2: 197e12, 4: 197e12}, 197e12 / 32, 819e9, 16 * GIB),
     ]
 }  # fmt: skip
@@ -164,16 +176,17 @@ class Target:
     def name(self) -> str:
         return self.device.name
 
-    def compile(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def compile(self, fn: Callable[..., Any], *args: Any, offload: bool = False) -> Any:
         """`fn` under `jax.jit` as a `jax.stages.Compiled`, which cannot run where the device is not.
 
         Args:
             args: pytrees of arrays or `jax.ShapeDtypeStruct`.
+            offload: with options for copies to the host.
 
         Raises:
             UsageError: XLA cannot compile it, or lacks a wheel.
         """
-        options = COMPILER_OPTIONS if self.device.platform == "cpu" else {}
+        options = self.device.options(offload)
         if self.sharding is None:
             return jax.jit(fn).lower(*args).compile(compiler_options=options)
 

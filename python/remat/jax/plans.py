@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import remat
-from remat import PlanResult
+from remat import Host, PlanResult
 from remat.jax.capture import Joint
 from remat.jax.cuts import Cuts
 from remat.jax.devices import CPU, Device
@@ -51,9 +51,10 @@ class Program:
         losses: Sequence[int],
         limits: Limits,
         device: Device = CPU,
+        host: Host | None = None,
     ) -> None:
         self.plain, self.avals, self.diff, self.losses, self.limits = primal, avals, diff, losses, limits
-        self.device = device
+        self.device, self.host = device, host
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -63,7 +64,7 @@ class Program:
             for i, op in enumerate(self.plain.ops)
             if op.kind == "scan"
             and op.params["length"] > 1
-            and (body := body_of(op.params["jaxpr"], self.device))
+            and (body := body_of(op.params["jaxpr"], self.device, self.host))
         }
         for level in LEVELS if scans else [None]:
             policies: dict[str, Policy] = {}
@@ -75,7 +76,8 @@ class Program:
             if found and (not policies or policies in [p for _, _, p in found]):
                 continue
             primal = with_scans(self.plain, policies)
-            joint = Joint(primal, self.avals, self.diff, self.losses, device=self.device)
+            moves = self.host is not None
+            joint = Joint(primal, self.avals, self.diff, self.losses, device=self.device, host=moves)
             found.append((primal, joint, policies))
         return found
 
@@ -97,14 +99,14 @@ class Program:
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
             result, size, bound = plan_within(
-                joint, budget, self.limits, partial(size_of, joint), executor="partitioner"
+                joint, budget, self.limits, partial(size_of, joint), executor="partitioner", host=self.host
             )
             bounds.append(bound)
             if result is None or result.plan is None or result.saved is None:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
-                policy = policy_of(primal, joint, result.saved) | {"scans": policies}
+                policy = policy_of(primal, joint, result) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
                 best = Candidate(result, size, duration, overhead, policy, run)
@@ -113,7 +115,7 @@ class Program:
 
 def size_of(joint: Joint, result: PlanResult) -> int:
     """What XLA reports for a plan by the model, in bytes."""
-    return joint.size_of([] if result.plan is None else result.plan.steps)
+    return 0 if result.plan is None else joint.size_of(result.plan.steps, result.plan.copies)
 
 
 def plan_within(
@@ -199,6 +201,7 @@ class Body:
     primal: Primal
     joint: Joint
     given: int
+    host: Host | None
 
     def policy(self, share: float, limits: Limits) -> dict[str, Any] | None:
         """Saves at most a share of what it can save; None: there is no such plan.
@@ -208,13 +211,13 @@ class Body:
         """
         graph = self.joint.graph
         budget = self.given + int(share * (graph.keep_all_peak - self.given))
-        result = remat.plan(graph, budget, executor="partitioner", **limits)
+        result = remat.plan(graph, budget, executor="partitioner", host=self.host, **limits)
         if result.plan is None or result.saved is None:
             return None
-        return policy_of(self.primal, self.joint, result.saved)
+        return policy_of(self.primal, self.joint, result)
 
 
-def body_of(jaxpr: Any, device: Device) -> Body | None:
+def body_of(jaxpr: Any, device: Device, host: Host | None = None) -> Body | None:
     """None: nothing in it can be differentiated."""
     primal = primal_of_jaxpr(jaxpr)
     avals = [shape_of(v) for v in jaxpr.jaxpr.invars]
@@ -223,12 +226,21 @@ def body_of(jaxpr: Any, device: Device) -> Body | None:
     if not diff or not losses:
         return None
     between = 4 * Joint(primal, avals, diff, losses, device=device).graph.keep_all_peak
-    joint = Joint(primal, avals, diff, losses, between, device)
-    return Body(primal, joint, between + int(joint.graph.resident))
+    joint = Joint(primal, avals, diff, losses, between, device, host is not None)
+    return Body(primal, joint, between + int(joint.graph.resident), host)
 
 
-def policy_of(primal: Primal, joint: Joint, saved: Sequence[int]) -> dict[str, Any]:
-    return Cuts(primal, joint.numbers(saved), joint.once(primal, saved)).policy()
+def policy_of(primal: Primal, joint: Joint, result: PlanResult) -> dict[str, Any]:
+    """Of a plan for the partitioner."""
+    assert result.plan is not None
+    saved = result.saved or []
+    offloaded = [v for v, way, _, _ in result.plan.copies if way == "out"]
+    return Cuts(primal, joint.numbers(saved), joint.once(primal, saved), joint.numbers(offloaded)).policy()
+
+
+def offloads(policy: Policy) -> bool:
+    """Does it save anything on the host, in bodies of scans too?"""
+    return bool(policy.get("offloaded")) or any(map(offloads, policy["scans"].values()))
 
 
 def is_float(aval: Any) -> bool:

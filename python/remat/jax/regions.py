@@ -2,8 +2,9 @@
 all that a training job needs to run a plan where Remat is not installed (docs/jax.md).
 
 A policy is a dict, as JSON holds it: ``format``, ``ops`` (how many there are), ``saved`` (numbers of
-results), ``regions`` (each ``[end, [cheap ops to run again at its head], checkpointed]``) and ``scans``
-(policies of the bodies of scans, by the number of the op). Ops and results are numbered in the order of the
+results), ``offloaded`` (those of them that the host holds; may be left out), ``regions`` (each ``[end, [cheap
+ops to run again at its head], checkpointed]``) and ``scans`` (policies of the bodies of scans, by the number
+of the op). Ops and results are numbered in the order of the
 traced function, calls of jit written out.
 """
 
@@ -151,6 +152,17 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
     return Primal(ops, primal.values, primal.inputs, primal.outputs)
 
 
+def saves(saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
+    """The policy of `jax.checkpoint` that saves these results by name, some of them on the host."""
+    kept, moved = ([f"{PREFIX}{n}" for n in sorted(some)] for some in (saved - offloaded, offloaded))
+    if not moved:
+        return jax.checkpoint_policies.save_only_these_names(*kept)
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=kept, names_which_can_be_offloaded=moved,
+        offload_src="device", offload_dst="pinned_host",
+    )  # fmt: skip
+
+
 @jax.custom_jvp
 def repeated(again: Any, first: Any) -> Any:
     """The value made again; its derivative is that of the first one, so that sums keep their order."""
@@ -168,9 +180,15 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
     are those of `primal`."""
     if not policy["regions"]:
         return primal.evaluate(args)
-    saved = set(policy["saved"])
+    saved, offloaded = set(policy["saved"]), set(policy.get("offloaded", ()))
     env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
-    names = jax.checkpoint_policies.save_only_these_names(*(f"{PREFIX}{n}" for n in sorted(saved)))
+    names = saves(saved, offloaded)
+
+    def renamed(v: Any, x: Any) -> Any:
+        # What a region is given stays on the device, unless it has its name in the region too.
+        number = primal.number.get(v)
+        return checkpoint_name(x, f"{PREFIX}{number}") if number in offloaded else x
+
     regions = []
     begin = 0
     for end, again, checkpointed in policy["regions"]:
@@ -202,8 +220,8 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
             leaves: Any = tuple(leaves),
             ghosts: Any = tuple(ghosts),
         ) -> list[Any]:
-            inner = dict(zip(reads, xs, strict=True))
-            head = dict(zip(leaves, map(jax.lax.stop_gradient, seeds), strict=True))
+            inner = {v: renamed(v, x) for v, x in zip(reads, xs, strict=True)}
+            head = {v: renamed(v, jax.lax.stop_gradient(x)) for v, x in zip(leaves, seeds, strict=True)}
             primal.run(heads, head, lambda v: False)
             inner.update((v, repeated(head[v], inner[v])) for v in ghosts)
             primal.run(ops, inner, lambda v: primal.number[v] in saved)

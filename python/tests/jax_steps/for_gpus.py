@@ -43,6 +43,23 @@ def test_the_budget_is_kept_by_what_xla_says_for_the_device(executor: str) -> No
     assert got == report.compiled
 
 
+def test_a_budget_that_only_a_host_makes_possible_is_kept() -> None:
+    args = shapes(12)
+    with pytest.raises(remat.NoPlanError) as none:
+        rj.checkpoint(loss, "20%", device="h100", work_limit=300, executor="names").plan(*args)
+    planned = rj.checkpoint(
+        loss, none.value.smallest_known - 1, device="h100", work_limit=3000, host=remat.Host(1e12, 1e12)
+    )
+    report = planned.plan(*args)
+    assert report.compiled <= report.budget < none.value.smallest_known
+    assert report.host == sum(name.bytes for name in planned.names if name.host) > 0
+    assert "host" in str(report)
+    step = jax.value_and_grad(planned)
+    sizes = rj.compile_for("h100").compile(step, *args, offload=True).memory_analysis()
+    assert sizes.host_temp_size_in_bytes == report.host
+    assert report.compiler_options == {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
+
+
 def test_a_block_and_a_budget_that_nothing_keeps() -> None:
     def body(x: Any, w: Any) -> Any:
         return jnp.tanh(jnp.sin(x @ w) @ w), None
