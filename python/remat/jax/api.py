@@ -20,6 +20,7 @@ from remat.jax.costs import bytes_of
 from remat.jax.devices import Target, figures_of, target_of
 from remat.jax.plans import FullProgram, Program, is_float
 from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions
+from remat.jax.shards import sharding_of
 from remat.planning import refuse_share
 
 #: Compiles of a planned step at most.
@@ -143,8 +144,17 @@ class Call:
         for x in self.arrays:
             aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
             weak = bool(getattr(aval, "weak_type", False))
-            found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak))
+            spread = sharding_of(x)
+            found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=spread))
         return found
+
+    @property
+    def shardings(self) -> tuple[Any, ...]:
+        return tuple(map(sharding_of, self.arrays))
+
+    @property
+    def traced(self) -> bool:
+        return any(isinstance(x, jax.core.Tracer) for x in self.arrays)
 
     @property
     def key(self) -> Any:
@@ -164,17 +174,19 @@ class Sizes(NamedTuple):
 
     temporary: int
     held: int
-    """Arguments and outputs."""
+    """Arguments and outputs; once what is written over donated arguments."""
 
     @property
     def all(self) -> int:
         return self.temporary + self.held
 
 
-def compiled_sizes(target: Target, step: Callable[..., Any], avals: Sequence[Any]) -> Sizes:
+def compiled_sizes(
+    target: Target, step: Callable[..., Any], avals: Sequence[Any], donated: Sequence[int]
+) -> Sizes:
     with jax.disable_jit(False):
-        sizes = target.compile(step, *avals).memory_analysis()
-    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
+        sizes = target.compile(step, *avals, donate_argnums=donated).memory_analysis()
+    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes)
     return Sizes(int(sizes.temp_size_in_bytes), held)
 
 
@@ -208,6 +220,7 @@ class Planned:
         self.report = None
         self._entry: Entry | None = None
         self._entries: dict[Any, Entry] = {}
+        self._latest: dict[Any, Entry] = {}
 
     def __call__(self, *args: Any) -> Any:
         return self.entry(args).run(Call.of(args).arrays)
@@ -245,9 +258,12 @@ class Planned:
 
     def entry(self, args: Sequence[Any]) -> Entry:
         call = Call.of(args)
-        if call.key not in self._entries:
-            self._entries[call.key] = self.make(call)
-        self._entry = self._entries[call.key]
+        key = call.key, call.shardings
+        # A trace does not say how arrays are spread: it gets the last plan for its shapes.
+        known = self._latest.get(call.key) if call.traced else self._entries.get(key)
+        if known is None:
+            known = self._entries[key] = self.make(call)
+        self._entry = self._latest[call.key] = known
         self.report = self._entry.report
         return self._entry
 
@@ -299,7 +315,7 @@ def aim(
         executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
-    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals)
+    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(
@@ -327,7 +343,8 @@ def aim(
                 break
             compiles += 1
             tried.append(candidate.policy)
-            got = compiled_sizes(device, step(lambda *leaves, run=candidate.run: run(leaves)), avals)
+            planned = step(lambda *leaves, run=candidate.run: run(leaves))
+            got = compiled_sizes(device, planned, avals, program.donated)
             least = min(least, got.all)
             if got.all <= size:
                 result = candidate.result
@@ -357,12 +374,13 @@ class Checkpointed(Planned):
         budget: int | str,
         argnums: tuple[int, ...],
         has_aux: bool,
+        donate_argnums: tuple[int, ...],
         limits: dict[str, Any],
         device: str | Target | None,
         executor: str,
     ) -> None:
         super().__init__(fn, budget, limits, device, executor)
-        self.argnums, self.has_aux = argnums, has_aux
+        self.argnums, self.has_aux, self.donate_argnums = argnums, has_aux, donate_argnums
 
     def make(self, call: Call) -> Entry:
         primal, tree = traced(self.fn, call)
@@ -373,7 +391,8 @@ class Checkpointed(Planned):
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         target = self.device or target_of(None)
-        program = Program(primal, call.avals, diff, [0], self.limits, target.device)
+        donated = given_away(call, self.donate_argnums)
+        program = Program(primal, call.avals, diff, [0], self.limits, target.device, donated)
         policy, run, report = aim(
             program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
         )
@@ -390,13 +409,23 @@ def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callabl
 
 def differentiated(call: Call, argnums: Sequence[int], count: int) -> list[int]:
     """Numbers of the arrays that gradients are taken of."""
-    for n in argnums:
-        if not 0 <= n < count:
-            raise UsageError(f"argnums names argument {n} of a call with {count} arguments")
+    refuse_numbers("argnums", argnums, count)
     found = [i for i, a in enumerate(call.avals) if call.owners[i] in argnums and is_float(a)]
     if not found:
         raise UsageError(f"argnums {tuple(argnums)}: no array of floats is among these arguments")
     return found
+
+
+def given_away(call: Call, argnums: Sequence[int]) -> list[int]:
+    """Numbers of the arrays of donated arguments."""
+    refuse_numbers("donate_argnums", argnums, len(call.tree.children()))
+    return [i for i, owner in enumerate(call.owners) if owner in argnums]
+
+
+def refuse_numbers(name: str, argnums: Sequence[int], count: int) -> None:
+    for n in argnums:
+        if not 0 <= n < count:
+            raise UsageError(f"{name} names argument {n} of a call with {count} arguments")
 
 
 class BlockPolicy(Planned):
@@ -505,6 +534,7 @@ def checkpoint(
     *,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
     executor: str = "auto",
     time_limit: float = 2.0,
@@ -524,6 +554,10 @@ def checkpoint(
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
         argnums: the arguments that gradients are taken of, which the plan is for.
+        donate_argnums: the arguments that the step around donates to its jit. Results of their shapes, first
+            of all their gradients, are written over them and count once, as when the step updates weights in
+            place. Each gradient must then be used as soon as it is made, as optimizers do unless they need
+            a norm of all of them (docs/jax.md).
         device: what is planned and compiled for: "h100" or another that `compile_for` takes, which need not
             be there, or what it returns. None: the device that JAX runs on.
         executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
@@ -543,7 +577,8 @@ def checkpoint(
             compiled for with are missing.
     """
     limits = limits_of(time_limit, work_limit)
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, device, executor)
+    donated = numbers(donate_argnums)
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, donated, limits, device, executor)
 
 
 def policy(
@@ -572,18 +607,20 @@ def policy(
 
 def joint_of(
     loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int],
-    device: str | Target | None,
+    device: str | Target | None, donate_argnums: int | Sequence[int] = (),
 ) -> Joint:  # fmt: skip
     call = Call.of(args)
     primal, _ = traced(loss_fn, call)
     diff = differentiated(call, numbers(argnums), len(call.tree.children()))
-    return Joint(primal, call.avals, diff, device=figures_of(device))
+    donated = given_away(call, numbers(donate_argnums))
+    return Joint(primal, call.avals, diff, device=figures_of(device), donated=donated)
 
 
 def capture(
     loss_fn: Callable[..., Any],
     *args: Any,
     argnums: int | Sequence[int] = 0,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
 ) -> Graph:
     """The step of `loss_fn` with its gradients as a graph for `remat.plan`, reports and the command line.
@@ -591,7 +628,7 @@ def capture(
     Args:
         loss_fn: returns a scalar loss, or a tuple that begins with one.
         args: arrays or `jax.ShapeDtypeStruct`; nothing runs.
-        argnums, device: as for `checkpoint`; no wheels are needed.
+        argnums, donate_argnums, device: as for `checkpoint`; no wheels are needed.
 
     Values are what XLA stores: results of elementwise ops belong to the ops that read them. Durations are
     nanoseconds, by a roofline of the device.
@@ -599,13 +636,14 @@ def capture(
     Raises:
         UsageError: as `checkpoint`.
     """
-    return joint_of(loss_fn, args, argnums, device).graph
+    return joint_of(loss_fn, args, argnums, device, donate_argnums).graph
 
 
 def sweep(
     loss_fn: Callable[..., Any],
     *args: Any,
     argnums: int | Sequence[int] = 0,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
     points: int = 20,
     time_limit: float = 10.0,
@@ -615,5 +653,5 @@ def sweep(
 
     Nothing is compiled, so sizes are predicted, and plans are free of what checkpoints can carry out.
     """
-    graph = capture(loss_fn, *args, argnums=argnums, device=device)
+    graph = capture(loss_fn, *args, argnums=argnums, donate_argnums=donate_argnums, device=device)
     return remat.sweep(graph, points, **limits_of(time_limit, work_limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -164,31 +165,43 @@ class Target:
     def name(self) -> str:
         return self.device.name
 
-    def compile(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def compile(self, fn: Callable[..., Any], *args: Any, donate_argnums: Sequence[int] = ()) -> Any:
         """`fn` under `jax.jit` as a `jax.stages.Compiled`, which cannot run where the device is not.
 
         Args:
             args: pytrees of arrays or `jax.ShapeDtypeStruct`.
+            donate_argnums: as for `jax.jit`.
 
         Raises:
             UsageError: XLA cannot compile it, or lacks a wheel.
         """
         options = COMPILER_OPTIONS if self.device.platform == "cpu" else {}
+        jitted = jax.jit(fn, donate_argnums=tuple(donate_argnums))
         if self.sharding is None:
-            return jax.jit(fn).lower(*args).compile(compiler_options=options)
+            return lowered(jitted, args).compile(compiler_options=options)
 
         def placed(x: Any) -> Any:
             weak = bool(getattr(getattr(x, "aval", x), "weak_type", False))
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak, sharding=self.sharding)
+            own = getattr(x, "sharding", None)
+            spread = own is not None and len(own.device_set) > 1
+            return jax.ShapeDtypeStruct(
+                x.shape, x.dtype, weak_type=weak, sharding=own if spread else self.sharding
+            )
 
         try:
-            lowered = jax.jit(fn).lower(*jax.tree_util.tree_map(placed, args))
-            return lowered.compile(compiler_options=options)
+            return lowered(jitted, jax.tree_util.tree_map(placed, args)).compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
             line = str(error).strip().partition("\n")[0]
             if "PTX compilation provider" in line or "libdevice" in line:
                 line = missing(self.device)
             raise UsageError(f"compiling for {self.name}: {line}") from None
+
+
+def lowered(jitted: Any, args: Sequence[Any]) -> Any:
+    with warnings.catch_warnings():
+        # The step that is compiled may have no result to write over an argument that the user's has.
+        warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+        return jitted.lower(*args)
 
 
 def missing(device: Device) -> str:

@@ -73,7 +73,7 @@ class FullOrder:
                     last.clear()
                 inner = dict(zip(inner, held, strict=False))
             for each in cone:
-                args = [self.value(v, inner) for v in each.ins]
+                args = [self.joint.value(v, inner) for v in each.ins]
                 if traced and in_tiles(each):
                     made = [unpooled(args[0], args[1], each.params["window_dimensions"])]
                 elif traced and each is not op:
@@ -84,18 +84,12 @@ class FullOrder:
             env.update((v, inner[v]) for v in op.outs)
             last.append(env[min(used, key=bytes_of)])
 
-    def value(self, v: Any, env: dict[Any, Any]) -> Any:
-        v = self.joint.at(v)
-        if isinstance(v, Literal):
-            return v.val
-        return env[v] if v in env else self.joint.consts[v]
-
     def forward(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Results of the function, and what crosses to the backward half."""
         env = dict(zip(self.joint.inputs, args, strict=False))
         last: list[Any] = []
         self.run(self.before, env, last)
-        outs = [self.value(v, env) for v in self.joint.results]
+        outs = [self.joint.value(v, env) for v in self.joint.results]
         return outs, (list(args), [env[v] for v in self.crossing], last)
 
     def backward(self, residuals: Any, cotangents: Sequence[Any]) -> list[Any]:
@@ -104,7 +98,7 @@ class FullOrder:
         env = dict(zip(self.joint.inputs, [*args, *cotangents], strict=True))
         env.update(zip(self.crossing, crossed, strict=True))
         self.run(self.after, env, list(last))
-        return [self.value(v, env) for v in self.joint.grads]
+        return [self.joint.value(v, env) for v in self.joint.grads]
 
 
 def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:

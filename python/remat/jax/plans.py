@@ -51,9 +51,10 @@ class Program:
         losses: Sequence[int],
         limits: Limits,
         device: Device = CPU,
+        donated: Sequence[int] = (),
     ) -> None:
         self.plain, self.avals, self.diff, self.losses, self.limits = primal, avals, diff, losses, limits
-        self.device = device
+        self.device, self.donated = device, donated
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -75,7 +76,9 @@ class Program:
             if found and (not policies or policies in [p for _, _, p in found]):
                 continue
             primal = with_scans(self.plain, policies)
-            joint = Joint(primal, self.avals, self.diff, self.losses, device=self.device)
+            joint = Joint(
+                primal, self.avals, self.diff, self.losses, device=self.device, donated=self.donated
+            )
             found.append((primal, joint, policies))
         return found
 
