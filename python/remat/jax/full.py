@@ -62,15 +62,19 @@ class FullOrder:
         self.crossing = [v for v in made if v in crosses]
 
     def run(self, steps: Sequence[Step], env: dict[Any, Any], last: list[Any]) -> None:
-        """Runs steps; `last` are results that the first one waits for, and after that of the last."""
+        """Runs steps; `last` are results that the first one waits for, and afterwards those of the last."""
         traced = any(isinstance(x, jax.core.Tracer) for x in env.values())
         for op, cone, used in steps:
             inner = {v: env[v] for v in self.joint.reads[op]}
             zero = jnp.zeros(())
             if traced:  # else they run one by one anyway
-                *held, zero = jax.lax.optimization_barrier([*inner.values(), *last, zero])
+                before = [v for v in last if v not in inner]
+                waiting = [*inner.values(), *(env[v] for v in before), zero]
+                *held, zero = jax.lax.optimization_barrier(waiting)
                 if inner:
                     last.clear()
+                # XLA for GPUs drops what comes out of a barrier and is not used, and with it the order.
+                env.update(zip(before, held[len(inner) :], strict=True))
                 inner = dict(zip(inner, held, strict=False))
             for each in cone:
                 args = [self.joint.value(v, inner) for v in each.ins]
@@ -82,7 +86,7 @@ class FullOrder:
                     made = each.run(args)
                 inner.update(zip(each.outs, made, strict=True))
             env.update((v, inner[v]) for v in op.outs)
-            last.append(env[min(used, key=bytes_of)])
+            last.append(min(used, key=bytes_of))
 
     def forward(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Results of the function, and what crosses to the backward half."""
@@ -90,14 +94,15 @@ class FullOrder:
         last: list[Any] = []
         self.run(self.before, env, last)
         outs = [self.joint.value(v, env) for v in self.joint.results]
-        return outs, (list(args), [env[v] for v in self.crossing], last)
+        return outs, (list(args), [env[v] for v in self.crossing], [env[v] for v in last])
 
     def backward(self, residuals: Any, cotangents: Sequence[Any]) -> list[Any]:
         """Gradients for the cotangents of the losses."""
         args, crossed, last = residuals
         env = dict(zip(self.joint.inputs, [*args, *cotangents], strict=True))
         env.update(zip(self.crossing, crossed, strict=True))
-        self.run(self.after, env, list(last))
+        env.update(enumerate(last))
+        self.run(self.after, env, list(range(len(last))))
         return [self.joint.value(v, env) for v in self.joint.grads]
 
 
