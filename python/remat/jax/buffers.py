@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Mapping, Sequence
-
-import numpy as np
+from itertools import accumulate
 
 from remat import Graph
 
@@ -17,8 +16,7 @@ def temporary_size(
 
     XLA takes buffers from the largest to the smallest. Results of the program get buffers of their own, as
     large as they are and there from the beginning; another value is put into the smallest of these that is
-    free as long as it lives. All else lies in one block, the smaller of two: from the largest to the smallest,
-    and from the longest life to the shortest.
+    free as long as it lives. All else lies in one block, of about the most that lives in it at once.
 
     copies: results of the program that are copied into their buffers at its end. Where they come from is in
     memory all along, as XLA fills it with zeros when the program begins.
@@ -59,7 +57,7 @@ def temporary_size(
             close(v)
     lives.sort(key=lambda life: (-life[0], not life[1], life[2][0][0]))
     slots: list[list[tuple[int, int]]] = []
-    block: list[tuple[int, int, int]] = []
+    change = [0] * (end + 2)
     for size, is_result, when in lives:
         if is_result:
             slots.append(when)
@@ -71,25 +69,6 @@ def temporary_size(
                 insort(slot, (first, final))
                 break
         else:
-            block.append((size, first, final))
-    return min(
-        block_size(sorted(block, key=lambda life: (-life[0], life[1] - life[2], life[1]))),
-        block_size(sorted(block, key=lambda life: (life[1] - life[2], -life[0], life[1]))),
-    )
-
-
-def block_size(lives: Sequence[tuple[int, int, int]]) -> int:
-    """Bytes of a block where each buffer in turn, (bytes, first step, last step), lies in the smallest gap of
-    those that are there at the same time."""
-    sizes, firsts, finals = np.array(lives or [(0, 0, 0)], np.int64).T
-    ends = np.zeros(len(sizes), np.int64)
-    for i, (size, first, final) in enumerate(lives):
-        beside = np.flatnonzero((firsts[:i] <= final) & (finals[:i] >= first))
-        beside = beside[np.argsort(ends[beside] - sizes[beside], kind="stable")]
-        # Where the bytes before each of them end, and how many are free up to it.
-        below = np.maximum.accumulate(np.concatenate([[0], ends[beside]]))
-        free = ends[beside] - sizes[beside] - below[:-1]
-        fits = np.flatnonzero(free >= size)
-        at = below[fits[np.argmin(free[fits])]] if len(fits) else below[-1]
-        ends[i] = at + size
-    return int(ends.max())
+            change[first] += size
+            change[final + 1] -= size
+    return max(accumulate(change))

@@ -176,9 +176,8 @@ class Target:
             UsageError: XLA cannot compile it, or lacks a wheel.
         """
         options = COMPILER_OPTIONS if self.device.platform == "cpu" else {}
-        jitted = jax.jit(fn, donate_argnums=tuple(donate_argnums))
         if self.sharding is None:
-            return lowered(jitted, args).compile(compiler_options=options)
+            return lowered(fn, args, donate_argnums).compile(compiler_options=options)
 
         def placed(x: Any) -> Any:
             weak = bool(getattr(getattr(x, "aval", x), "weak_type", False))
@@ -189,7 +188,8 @@ class Target:
             )
 
         try:
-            return lowered(jitted, jax.tree_util.tree_map(placed, args)).compile(compiler_options=options)
+            there = jax.tree_util.tree_map(placed, args)
+            return lowered(fn, there, donate_argnums).compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
             line = str(error).strip().partition("\n")[0]
             if "PTX compilation provider" in line or "libdevice" in line:
@@ -197,11 +197,11 @@ class Target:
             raise UsageError(f"compiling for {self.name}: {line}") from None
 
 
-def lowered(jitted: Any, args: Sequence[Any]) -> Any:
+def lowered(fn: Callable[..., Any], args: Sequence[Any], donate_argnums: Sequence[int]) -> Any:
     with warnings.catch_warnings():
         # The step that is compiled may have no result to write over an argument that the user's has.
         warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-        return jitted.lower(*args)
+        return jax.jit(fn, donate_argnums=tuple(donate_argnums)).lower(*args)
 
 
 def missing(device: Device) -> str:
