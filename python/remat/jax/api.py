@@ -17,10 +17,9 @@ from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, 
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
-from remat.jax.devices import Target, figures_of, target_of
+from remat.jax.devices import Target, figures_of, sharding_of, target_of
 from remat.jax.plans import FullProgram, Program, is_float
 from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions
-from remat.jax.shards import sharding_of
 from remat.planning import refuse_share
 
 #: Compiles of a planned step at most.

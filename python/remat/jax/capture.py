@@ -26,9 +26,9 @@ from remat.jax.costs import (
     transposed,
     workspace_of,
 )
-from remat.jax.devices import CPU, Device
+from remat.jax.devices import CPU, Device, sharding_of
 from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, shape_of
-from remat.jax.shards import RESHARDS, Shards, sharding_of
+from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
 MOST_TILES = 16
@@ -306,7 +306,7 @@ class Joint:
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
-            if op.kind == "conv_general_dilated" and habits.transposed_kernels:
+            if op.kind == "conv_general_dilated" and habits.transposed_kernels and not full:
                 kernels[op] = len(values)
                 values.append({"bytes": bytes_of(op.ins[1])})
                 add("kernel", [], [kernels[op]], 0.0, phase="forward", recompute="never")

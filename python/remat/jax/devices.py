@@ -165,6 +165,11 @@ class Target:
     def name(self) -> str:
         return self.device.name
 
+    @property
+    def devices(self) -> list[Any]:
+        """For `jax.sharding.Mesh`."""
+        return jax.devices() if self.sharding is None else list(self.sharding.mesh.devices.flat)
+
     def compile(self, fn: Callable[..., Any], *args: Any, donate_argnums: Sequence[int] = ()) -> Any:
         """`fn` under `jax.jit` as a `jax.stages.Compiled`, which cannot run where the device is not.
 
@@ -181,10 +186,8 @@ class Target:
 
         def placed(x: Any) -> Any:
             weak = bool(getattr(getattr(x, "aval", x), "weak_type", False))
-            own = getattr(x, "sharding", None)
-            spread = own is not None and len(own.device_set) > 1
             return jax.ShapeDtypeStruct(
-                x.shape, x.dtype, weak_type=weak, sharding=own if spread else self.sharding
+                x.shape, x.dtype, weak_type=weak, sharding=sharding_of(x) or self.sharding
             )
 
         try:
@@ -195,6 +198,15 @@ class Target:
             if "PTX compilation provider" in line or "libdevice" in line:
                 line = missing(self.device)
             raise UsageError(f"compiling for {self.name}: {line}") from None
+
+
+def sharding_of(x: Any) -> Any:
+    """Of an array or `jax.ShapeDtypeStruct` that is spread over several devices; None for all others, and
+    for what is traced, since JAX does not say then."""
+    if isinstance(x, jax.core.Tracer):
+        return None
+    sharding = getattr(x, "sharding", None)
+    return sharding if sharding is not None and len(sharding.device_set) > 1 else None
 
 
 def lowered(fn: Callable[..., Any], args: Sequence[Any], donate_argnums: Sequence[int]) -> Any:
@@ -212,22 +224,25 @@ def missing(device: Device) -> str:
     return f'wheels are missing: pip install --no-deps {ours} "nvidia-cuda-nvcc==13.*" "nvidia-nvvm==13.*"'
 
 
-def compile_for(device: str) -> Target:
+def compile_for(device: str, count: int = 1) -> Target:
     """A device to plan and compile for, there or not, for `device=` of `checkpoint` and the others.
 
     Args:
         device: "h100", "h200", "a100" (80 GB), "l4", "rtx4090" or "tpu_v5e".
+        count: how many of these GPUs there are in one machine, for meshes of its `devices`.
 
     Raises:
-        UsageError: no such device, or wheels that JAX compiles for it with are missing.
+        UsageError: no such device or count, or wheels that JAX compiles for it with are missing.
     """
     if device not in DEVICES:
         raise UsageError(f"device {device!r} is not one of {', '.join(DEVICES)}")
-    return compiled_for(device)
+    if count < 1 or (count > 1 and DEVICES[device].platform != "cuda"):
+        raise UsageError(f"count is {count}: it has to be 1, or more for GPUs")
+    return compiled_for(device, count)
 
 
 @cache
-def compiled_for(name: str) -> Target:
+def compiled_for(name: str, count: int) -> Target:
     from jax.experimental import topologies
 
     device = DEVICES[name]
@@ -237,8 +252,9 @@ def compiled_for(name: str) -> Target:
     try:
         if device.platform == "cuda":
             topology = topologies.get_topology_desc(
-                platform="cuda", topology_name=name, target_config=target_config(device), topology="1x1x1"
-            )
+                platform="cuda", topology_name=name, target_config=target_config(device),
+                topology=f"1x1x{count}",
+            )  # fmt: skip
         else:
             topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:1x1x1")
     except (NotImplementedError, RuntimeError) as error:
@@ -246,7 +262,7 @@ def compiled_for(name: str) -> Target:
         if "not implemented" in line:
             line += "; JAX takes its plugin for GPUs without one with JAX_PLATFORMS=cpu in the environment"
         raise UsageError(f"compiling for {name}: {line}") from None
-    mesh = jax.sharding.Mesh(np.array(topology.devices[:1]), ("device",))
+    mesh = jax.sharding.Mesh(np.array(topology.devices[:count]), ("device",))
     return Target(device, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
 
 

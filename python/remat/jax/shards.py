@@ -19,15 +19,6 @@ QUICK = {"xla_backend_optimization_level": 0}
 RESHARDS = frozenset(["sharding_constraint", "reshard", "mesh_cast"])
 
 
-def sharding_of(x: Any) -> Any:
-    """Of an array or `jax.ShapeDtypeStruct` that is spread over several devices; None for all others, and
-    for what is traced, since JAX does not say then."""
-    if isinstance(x, jax.core.Tracer):
-        return None
-    sharding = getattr(x, "sharding", None)
-    return sharding if sharding is not None and len(sharding.device_set) > 1 else None
-
-
 def at_home(aval: Any, sharding: Any) -> Any:
     """The part of an array that one device holds."""
     return jax.ShapeDtypeStruct(sharding.shard_shape(tuple(aval.shape)), aval.dtype)
