@@ -11,10 +11,12 @@ import jax
 from jax.extend.core import Literal
 from jax.sharding import NamedSharding, PartitionSpec
 
-from remat.jax.regions import Op, flatten
+from remat.jax.regions import Op, Value, flatten
 
 #: XLA is asked where values are, not for fast code.
 QUICK = {"xla_backend_optimization_level": 0}
+#: Ops whose bodies are looked into.
+CALLS = frozenset(["scan", "checkpoint", "remat2"])
 #: Ops that say or change where a value is, and no more.
 RESHARDS = frozenset(["sharding_constraint", "reshard", "mesh_cast"])
 
@@ -41,7 +43,7 @@ class Shards:
     ) -> None:
         #: Shapes of the whole values.
         self.whole: dict[Any, tuple[int, ...]] = {}
-        #: Parameters of scans, with the shapes of one device in their bodies.
+        #: Parameters of scans and checkpoints, with the shapes of one device in their bodies.
         self.params: dict[Op, dict[str, Any]] = {}
         made = [v for op in ops for v in op.outs]
 
@@ -60,19 +62,21 @@ class Shards:
             if sharding is not None:
                 v.aval = at_home(v.aval, sharding)
         for op in ops:
-            if op.kind == "scan":
-                self.params[op] = self.of_scan(op, [
-                    None if isinstance(v, Literal) else placed.get(v) for v in op.ins
-                ])  # fmt: skip
+            if op.kind in CALLS:
+                own = [None if isinstance(v, Literal) else placed.get(v) for v in op.ins]
+                self.params[op] = self.of_call(op, own)
 
-    def of_scan(self, op: Op, shardings: Sequence[Any]) -> dict[str, Any]:
+    def of_call(self, op: Op, shardings: Sequence[Any]) -> dict[str, Any]:
         body = op.params["jaxpr"]
-        of_all = op.params["num_consts"] + op.params["num_carry"]
-        ops, consts, outs = flatten(body.jaxpr, body.consts)
+        jaxpr = getattr(body, "jaxpr", body)
+        of_all = len(shardings)
+        if op.kind == "scan":
+            of_all = op.params["num_consts"] + op.params["num_carry"]
+        ops, consts, outs = flatten(jaxpr, getattr(body, "consts", ()))
         inputs: dict[Any, Any] = {}
         inner: dict[Any, Any] = {}
-        for i, (v, sharding) in enumerate(zip(body.jaxpr.invars, shardings, strict=True)):
-            inner[v] = SimpleNamespace(aval=v.aval)
+        for i, (v, sharding) in enumerate(zip(jaxpr.invars, shardings, strict=True)):
+            inner[v] = Value(v.aval)
             inputs[inner[v]] = jax.ShapeDtypeStruct(
                 v.aval.shape, v.aval.dtype, sharding=sharding if i < of_all else of_iteration(sharding)
             )
@@ -97,7 +101,7 @@ class Shards:
         return {**op.params, "jaxpr": SimpleNamespace(jaxpr=local, eqns=eqns)}
 
     def is_partial(self, op: Op) -> bool:
-        """Is the result a sum over devices: of a dot or convolution that each makes for its part of the sum?"""
+        """Is the result a sum over devices, of which each makes a part with a dot or a convolution?"""
         if op.kind == "dot_general":
             (summed, _), _ = op.params["dimension_numbers"]
         elif op.kind == "conv_general_dilated":

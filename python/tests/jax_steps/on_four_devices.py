@@ -134,8 +134,11 @@ def test_scans_count_as_what_one_device_holds() -> None:
     fn = rj.checkpoint(scanned, "70%", work_limit=300)
     report = fn.plan(stacked, x)
     assert report.compiled <= report.budget
-    got = jitted(jax.value_and_grad(fn))(stacked, x)
-    assert same(got, jax.jit(jax.value_and_grad(scanned))(stacked, x))
+    assert report.overhead < 0.5
+    made, wanted = (
+        jax.tree_util.tree_leaves(jitted(jax.value_and_grad(f))(stacked, x)) for f in (fn, scanned)
+    )
+    assert all(abs(a - b).max() <= 1e-12 * abs(b).max() for a, b in zip(made, wanted, strict=True))
 
 
 def test_a_trace_gets_the_last_plan_for_its_shapes() -> None:
