@@ -356,7 +356,7 @@ class Joint:
                 if op in kernels:
                     values.append({"bytes": 0})
                     add("kernel", [kernels[op]], [len(values) - 1], 0.0, phase=phase, recompute="never")
-        # Sums over devices are one operation at the end: until then all parts are in memory, and then the sums.
+        # Sums over devices are one operation at the end, with all parts and all sums in memory.
         sums = {v: len(values) + i for i, v in enumerate(partial)}
         values += [{"bytes": bytes_of(v)} for v in partial]
         if partial:

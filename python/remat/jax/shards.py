@@ -29,7 +29,7 @@ def at_home(aval: Any, sharding: Any) -> Any:
 class Shards:
     """Gives the values of a step the shapes that one device holds.
 
-    How values inside are spread is XLA's decision. So a program with all of them as results is compiled, once,
+    How values inside are spread is XLA's decision. So a program with all of them as results is compiled once
     and asked for the shardings of its results.
 
     Args:
