@@ -217,9 +217,7 @@ def padded(params: dict[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> i
     is read, or of the result where it is the gradient by that."""
     numbers = params["dimension_numbers"]
     whole, part = (ins[0], outs[0]) if max(params["lhs_dilation"]) == 1 else (outs[0], ins[0])
-    at, of = (
-        (numbers.lhs_spec, numbers.out_spec) if whole is ins[0] else (numbers.out_spec, numbers.lhs_spec)
-    )
+    at, of = (numbers.lhs_spec, numbers.out_spec) if whole is ins[0] else (numbers.out_spec, numbers.lhs_spec)
     by_kernel = numbers.lhs_spec[0] > numbers.lhs_spec[1]
     size, uneven = bytes_of(whole), False
     for i, (low, high) in enumerate(params["padding"]):

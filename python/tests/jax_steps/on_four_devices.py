@@ -37,9 +37,7 @@ def mlp_block(p: Any, x: Any) -> Any:
 
 def gpt_block(p: Any, x: Any) -> Any:
     batch, length, width = x.shape
-    q, k, v = (
-        (x @ p["qkv"]).reshape(batch, length, HEADS, 3, width // HEADS).transpose(3, 0, 2, 1, 4)
-    )
+    q, k, v = (x @ p["qkv"]).reshape(batch, length, HEADS, 3, width // HEADS).transpose(3, 0, 2, 1, 4)
     scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), q @ k.swapaxes(-1, -2), -1e9)
     x = x + (jax.nn.softmax(scores, -1) @ v).swapaxes(1, 2).reshape(x.shape) @ p["out"]
     return mlp_block(p, x)
