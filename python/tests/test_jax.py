@@ -13,17 +13,22 @@ import pytest
 FOLDER = Path(__file__).with_name("jax_steps")
 
 
-def run(what: Path) -> None:
+def run(what: Path, **variables: str) -> None:
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(what)]
     # JAX takes a plugin for GPUs without one only where GPUs are not asked for.
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_jax_front_end() -> None:
     run(FOLDER)
+
+
+def test_the_jax_front_end_on_four_devices() -> None:
+    run(FOLDER / "on_four_devices.py", XLA_FLAGS="--xla_force_host_platform_device_count=4")
 
 
 def test_the_jax_front_end_compiles_for_gpus() -> None:

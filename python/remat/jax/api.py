@@ -17,16 +17,18 @@ from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, 
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
-from remat.jax.devices import Device, Target, figures_of, target_of
+from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
 from remat.jax.plans import FullProgram, Program, is_float, offloads
 from remat.jax.regions import FORMAT, Policy, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
-#: Compiles of a planned step at most.
+#: Compiles of a planned step at most; with a host one more.
 COMPILES = 3
 #: From arrays to arrays, all in lists.
 Run = Callable[[Sequence[Any]], list[Any]]
 EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
+#: "auto" with a host: before most of what is saved is copied, full order is tried, which copies nothing.
+WITH_HOST = ("names", "full", "names")
 #: `host=`.
 HostLike = Host | float | str | None
 #: More bytes than any step takes.
@@ -154,8 +156,17 @@ class Call:
         for x in self.arrays:
             aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
             weak = bool(getattr(aval, "weak_type", False))
-            found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak))
+            spread = sharding_of(x)
+            found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=spread))
         return found
+
+    @property
+    def shardings(self) -> tuple[Any, ...]:
+        return tuple(map(sharding_of, self.arrays))
+
+    @property
+    def traced(self) -> bool:
+        return any(isinstance(x, jax.core.Tracer) for x in self.arrays)
 
     @property
     def key(self) -> Any:
@@ -175,7 +186,7 @@ class Sizes(NamedTuple):
 
     temporary: int
     held: int
-    """Arguments and outputs."""
+    """Arguments and outputs; once what is written over donated arguments."""
     host: int
     """Temporary size in the host's memory."""
 
@@ -185,11 +196,15 @@ class Sizes(NamedTuple):
 
 
 def compiled_sizes(
-    target: Target, step: Callable[..., Any], avals: Sequence[Any], offload: bool = False
+    target: Target,
+    step: Callable[..., Any],
+    avals: Sequence[Any],
+    donated: Sequence[int] = (),
+    offload: bool = False,
 ) -> Sizes:
     with jax.disable_jit(False):
-        sizes = target.compile(step, *avals, offload=offload).memory_analysis()
-    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
+        sizes = target.compile(step, *avals, donate_argnums=donated, offload=offload).memory_analysis()
+    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes)
     return Sizes(int(sizes.temp_size_in_bytes), held, int(sizes.host_temp_size_in_bytes))
 
 
@@ -237,11 +252,12 @@ class Planned:
         self.fn, self.budget, self.limits, self.executors = fn, budget, limits, EXECUTORS[executor]
         self.device = None if device is None else target_of(device)
         self.host = host_of(host, (self.device or target_of(None)).device, executor)
-        if self.host:
-            self.executors = EXECUTORS["names"]
+        if self.host and executor == "auto":
+            self.executors = WITH_HOST
         self.report = None
         self._entry: Entry | None = None
         self._entries: dict[Any, Entry] = {}
+        self._latest: dict[Any, Entry] = {}
 
     def __call__(self, *args: Any) -> Any:
         return self.entry(args).run(Call.of(args).arrays)
@@ -279,9 +295,12 @@ class Planned:
 
     def entry(self, args: Sequence[Any]) -> Entry:
         call = Call.of(args)
-        if call.key not in self._entries:
-            self._entries[call.key] = self.make(call)
-        self._entry = self._entries[call.key]
+        key = call.key, call.shardings
+        # A trace does not say how arrays are spread: it gets the last plan for its shapes.
+        known = self._latest.get(call.key) if call.traced else self._entries.get(key)
+        if known is None:
+            known = self._entries[key] = self.make(call)
+        self._entry = self._latest[call.key] = known
         self.report = self._entry.report
         return self._entry
 
@@ -335,7 +354,7 @@ def aim(
         executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
-    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals)
+    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(
@@ -351,11 +370,12 @@ def aim(
     least, bound, compiles = plain.all, plain.held, 0
     on_host = MOST if program.host is None or program.host.budget is None else program.host.budget
     searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
-    for executor in executors:
-        search, off, last = searches[executor], 0, executor == executors[-1]
+    for position, executor in enumerate(executors):
+        search, off, last = searches[executor], 0, position == len(executors) - 1
+        most = max(COMPILES, COMPILES - 1 + position) if last else COMPILES - 1 + position
         target, bound = size - compiles * size // 100, plain.held
         tried: list[dict[str, Any]] = []
-        while compiles < (COMPILES if last else COMPILES - 1):
+        while compiles < most:
             candidate, proved = search.best(target)
             bound = bound if tried else max(bound, proved)
             if last and (candidate is None or candidate.policy in tried):
@@ -365,8 +385,9 @@ def aim(
                 break
             compiles += 1
             tried.append(candidate.policy)
+            planned = step(lambda *leaves, run=candidate.run: run(leaves))
             moves = offloads(candidate.policy)
-            got = compiled_sizes(device, step(lambda *leaves, run=candidate.run: run(leaves)), avals, moves)
+            got = compiled_sizes(device, planned, avals, program.donated, moves)
             least = min(least, got.all)
             if got.all <= size and got.host <= on_host:
                 result = candidate.result
@@ -397,13 +418,14 @@ class Checkpointed(Planned):
         budget: int | str,
         argnums: tuple[int, ...],
         has_aux: bool,
+        donate_argnums: tuple[int, ...],
         limits: dict[str, Any],
         device: str | Target | None,
         executor: str,
         host: HostLike,
     ) -> None:
         super().__init__(fn, budget, limits, device, executor, host)
-        self.argnums, self.has_aux = argnums, has_aux
+        self.argnums, self.has_aux, self.donate_argnums = argnums, has_aux, donate_argnums
 
     def make(self, call: Call) -> Entry:
         primal, tree = traced(self.fn, call)
@@ -414,7 +436,8 @@ class Checkpointed(Planned):
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         target = self.device or target_of(None)
-        program = Program(primal, call.avals, diff, [0], self.limits, target.device, self.host)
+        donated = given_away(call, self.donate_argnums)
+        program = Program(primal, call.avals, diff, [0], self.limits, target.device, self.host, donated)
         policy, run, report = aim(
             program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
         )
@@ -431,13 +454,23 @@ def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callabl
 
 def differentiated(call: Call, argnums: Sequence[int], count: int) -> list[int]:
     """Numbers of the arrays that gradients are taken of."""
-    for n in argnums:
-        if not 0 <= n < count:
-            raise UsageError(f"argnums names argument {n} of a call with {count} arguments")
+    refuse_numbers("argnums", argnums, count)
     found = [i for i, a in enumerate(call.avals) if call.owners[i] in argnums and is_float(a)]
     if not found:
         raise UsageError(f"argnums {tuple(argnums)}: no array of floats is among these arguments")
     return found
+
+
+def given_away(call: Call, argnums: Sequence[int]) -> list[int]:
+    """Numbers of the arrays of donated arguments."""
+    refuse_numbers("donate_argnums", argnums, len(call.tree.children()))
+    return [i for i, owner in enumerate(call.owners) if owner in argnums]
+
+
+def refuse_numbers(name: str, argnums: Sequence[int], count: int) -> None:
+    for n in argnums:
+        if not 0 <= n < count:
+            raise UsageError(f"{name} names argument {n} of a call with {count} arguments")
 
 
 class BlockPolicy(Planned):
@@ -547,6 +580,7 @@ def checkpoint(
     *,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
     executor: str = "auto",
     host: HostLike = None,
@@ -567,6 +601,10 @@ def checkpoint(
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
         argnums: the arguments that gradients are taken of, which the plan is for.
+        donate_argnums: the arguments that the step around donates to its jit. Results of their shapes, first
+            of all their gradients, are written over them and count once, as when the step updates weights in
+            place. Each gradient must then be used as soon as it is made, as optimizers do unless they need
+            a norm of all of them (docs/jax.md).
         device: what is planned and compiled for: "h100" or another that `compile_for` takes, which need not
             be there, or what it returns. None: the device that JAX runs on.
         executor: "names", "full", or "auto": names, and full order where two compiles of names are over the
@@ -589,7 +627,8 @@ def checkpoint(
             compiled for with are missing; a host that the device or the executor cannot have.
     """
     limits = limits_of(time_limit, work_limit)
-    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits, device, executor, host)
+    donated = numbers(donate_argnums)
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, donated, limits, device, executor, host)
 
 
 def policy(
@@ -619,18 +658,20 @@ def policy(
 
 def joint_of(
     loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int],
-    device: str | Target | None,
+    device: str | Target | None, donate_argnums: int | Sequence[int] = (),
 ) -> Joint:  # fmt: skip
     call = Call.of(args)
     primal, _ = traced(loss_fn, call)
     diff = differentiated(call, numbers(argnums), len(call.tree.children()))
-    return Joint(primal, call.avals, diff, device=figures_of(device))
+    donated = given_away(call, numbers(donate_argnums))
+    return Joint(primal, call.avals, diff, device=figures_of(device), donated=donated)
 
 
 def capture(
     loss_fn: Callable[..., Any],
     *args: Any,
     argnums: int | Sequence[int] = 0,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
 ) -> Graph:
     """The step of `loss_fn` with its gradients as a graph for `remat.plan`, reports and the command line.
@@ -638,7 +679,7 @@ def capture(
     Args:
         loss_fn: returns a scalar loss, or a tuple that begins with one.
         args: arrays or `jax.ShapeDtypeStruct`; nothing runs.
-        argnums, device: as for `checkpoint`; no wheels are needed.
+        argnums, donate_argnums, device: as for `checkpoint`; no wheels are needed.
 
     Values are what XLA stores: results of elementwise ops belong to the ops that read them. Durations are
     nanoseconds, by a roofline of the device.
@@ -646,13 +687,14 @@ def capture(
     Raises:
         UsageError: as `checkpoint`.
     """
-    return joint_of(loss_fn, args, argnums, device).graph
+    return joint_of(loss_fn, args, argnums, device, donate_argnums).graph
 
 
 def sweep(
     loss_fn: Callable[..., Any],
     *args: Any,
     argnums: int | Sequence[int] = 0,
+    donate_argnums: int | Sequence[int] = (),
     device: str | Target | None = None,
     points: int = 20,
     time_limit: float = 10.0,
@@ -662,5 +704,5 @@ def sweep(
 
     Nothing is compiled, so sizes are predicted, and plans are free of what checkpoints can carry out.
     """
-    graph = capture(loss_fn, *args, argnums=argnums, device=device)
+    graph = capture(loss_fn, *args, argnums=argnums, donate_argnums=donate_argnums, device=device)
     return remat.sweep(graph, points, **limits_of(time_limit, work_limit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from remat import Graph
@@ -13,7 +13,11 @@ Copy = tuple[int, str, int, int]
 
 
 def temporary_size(
-    graph: Graph, steps: Sequence[int], copies: Collection[int] = (), moved: Sequence[Copy] = ()
+    graph: Graph,
+    steps: Sequence[int],
+    copies: Collection[int] = (),
+    over: Mapping[int, int] | None = None,
+    moved: Sequence[Copy] = (),
 ) -> int:
     """Bytes of the buffers that are no arguments and no results of the program.
 
@@ -23,16 +27,19 @@ def temporary_size(
 
     copies: results of the program that are copied into their buffers at its end. Where they come from is in
     memory all along, as XLA fills it with zeros when the program begins.
+    over: for results that are written over donated arguments, these. A result that is made before the
+    argument was last read lies in the block until then.
     moved: copies to the host and back, of values that are no results of the program.
     """
     end = len(steps)
-    results = set(graph.outputs)
+    over = over or {}
+    results, given = set(graph.outputs), set(over.values())
     born: dict[int, int] = {}
     last: dict[int, int] = {}
-    lives: list[tuple[int, int, int, bool]] = []  # bytes, first and last step, result of the program
+    lives: list[tuple[int, bool, list[tuple[int, int]]]] = []  # bytes, result of the program, steps
 
     def close(v: int) -> None:
-        lives.append((int(graph.bytes[v]), born[v], last[v], False))
+        lives.append((int(graph.bytes[v]), False, [(born[v], last[v])]))
 
     leaves: dict[int, list[int]] = {}
     back: dict[int, list[int]] = {}
@@ -50,21 +57,28 @@ def temporary_size(
                 close(v)
             born[v] = last[v] = at
         if graph.workspaces[op]:
-            lives.append((int(graph.workspaces[op]), at, at, False))
+            lives.append((int(graph.workspaces[op]), False, [(at, at)]))
     for v in born:
+        size = int(graph.bytes[v])
         if v in copies:
-            lives.append((int(graph.bytes[v]), 0, end, False))
+            lives.append((size, False, [(0, end)]))
+        elif v in over and (read := last[over[v]]) < born[v]:
+            lives.append((size, True, [(0, read), (born[v], end)]))
+        elif v in over:
+            lives.append((size, True, [(0, end)]))
+            lives.append((size, False, [(born[v], read)]))
         elif v in results:
-            lives.append((int(graph.bytes[v]), born[v], end, True))
-        else:
+            lives.append((size, True, [(born[v], end)]))
+        elif v not in given:
             close(v)
-    lives.sort(key=lambda life: (-life[0], not life[3], life[1]))
+    lives.sort(key=lambda life: (-life[0], not life[1], life[2][0][0]))
     slots: list[list[tuple[int, int]]] = []
     change = [0] * (end + 2)
-    for size, first, final, is_result in lives:
+    for size, is_result, when in lives:
         if is_result:
-            slots.append([(first, final)])
+            slots.append(when)
             continue
+        ((first, final),) = when
         for slot in reversed(slots):
             i = bisect_right(slot, (first, end + 1))
             if (i == 0 or slot[i - 1][1] < first) and (i == len(slot) or slot[i][0] > final):

@@ -26,8 +26,9 @@ from remat.jax.costs import (
     transposed,
     workspace_of,
 )
-from remat.jax.devices import CPU, Device
-from remat.jax.regions import PREFIX, Op, Primal, flatten
+from remat.jax.devices import CPU, Device, sharding_of
+from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, shape_of
+from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
 MOST_TILES = 16
@@ -92,6 +93,22 @@ def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Se
         return fwd, jax.make_jaxpr(backward)(shapes[0], leaves)
 
 
+def written_over(results: Sequence[Any], inputs: Sequence[Any], donated: Sequence[int]) -> dict[Any, Any]:
+    """Which input each result is written over, as JAX pairs them: the first that is left of its shape and
+    type."""
+    left = [inputs[i] for i in donated]
+    found: dict[Any, Any] = {}
+    for v in results:
+        if isinstance(v, Literal) or v in found or v in inputs:
+            continue
+        same = (x for x in left if (x.aval.shape, x.aval.dtype) == (v.aval.shape, v.aval.dtype))
+        given = next(same, None)
+        if given is not None:
+            left.remove(given)
+            found[v] = given
+    return found
+
+
 class Joint:
     """Both halves as a graph; what XLA fuses is read through to what it stores.
 
@@ -101,6 +118,7 @@ class Joint:
         between: bytes to take between the halves, in an op of that name, so that a budget is about what is
             saved and not about how it is used.
         host: may plans copy results that have names to the host?
+        donated: numbers of the inputs that results may be written over.
     """
 
     def __init__(
@@ -112,6 +130,7 @@ class Joint:
         between: int = 0,
         device: Device = CPU,
         host: bool = False,
+        donated: Sequence[int] = (),
     ) -> None:
         self.device, self.host = device, host
         fwd, bwd = halves(primal, avals, diff, losses)
@@ -140,7 +159,30 @@ class Joint:
                 self.same.update(zip(op.outs, first[key].outs, strict=True))
         self.inputs = [*fwd.jaxpr.invars, *bwd.jaxpr.invars[: len(losses)]]
         self.order(ops, back)
+        #: Inputs that results are written over, by result.
+        self.over = written_over([*self.results, *map(self.at, self.grads)], self.inputs, donated)
+        self.shards: Shards | None = None
+        if any(sharding_of(a) for a in avals):
+            self.spread([*avals, *(shape_of(v) for v in self.inputs[len(avals) :])])
         self.build(between)
+
+    def spread(self, avals: Sequence[Any]) -> None:
+        """Gives all values the shapes that one device holds."""
+        own = {v: Value(v.aval) for v in self.inputs}
+        self.same.update(own)
+        self.inputs = list(own.values())
+        self.over = {v: own[given] for v, given in self.over.items()}
+        ops = [*self.forward, *self.backward]
+        for op in ops:
+            op.ins = list(map(self.at, op.ins))
+        self.shards = Shards(ops, dict(zip(self.inputs, avals, strict=True)), self.value)
+
+    def value(self, v: Any, env: dict[Any, Any]) -> Any:
+        """The array that an operand stands for, among those that are known."""
+        v = self.at(v)
+        if isinstance(v, Literal):
+            return v.val
+        return env[v] if v in env else self.consts[v]
 
     def in_full_order(self) -> Joint:
         """The same halves as a graph for `remat.jax.full`, which has gradients of max-pooling of its own."""
@@ -217,6 +259,8 @@ class Joint:
         return found
 
     def is_view(self, op: Op) -> bool:
+        if op.kind in RESHARDS:
+            return not self.grows(op)
         return op.kind in VIEWS or op.kind in self.device.habits.views
 
     def build(self, between: int, full: bool = False) -> None:
@@ -250,6 +294,10 @@ class Joint:
         def fuses(op: Op) -> bool:
             return full and in_tiles(op)
 
+        freed = sorted(index[v] for v in self.over.values())
+        if freed:
+            # What is written over is in memory as long as it is read, and no longer.
+            add("donated", [], freed, 0.0, phase="forward", recompute="never")
         indices: dict[Op, int] = {}
         for op in self.backward:
             if op.kind == "select_and_scatter_add" and habits.pooled_by_indices and not fuses(op):
@@ -260,10 +308,11 @@ class Joint:
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
-            if op.kind == "conv_general_dilated" and habits.transposed_kernels:
+            if op.kind == "conv_general_dilated" and habits.transposed_kernels and not full:
                 kernels[op] = len(values)
                 values.append({"bytes": bytes_of(op.ins[1])})
                 add("kernel", [], [kernels[op]], 0.0, phase="forward", recompute="never")
+        partial = {} if full else self.partial_gradients()
         for phase, ops in (("forward", self.forward), ("backward", self.backward)):
             if phase == "backward" and between:
                 values.append({"bytes": 0})
@@ -275,14 +324,15 @@ class Joint:
                     parts = self.read(inlined[v].ins) if v in inlined else [v]
                     for part in parts:
                         reads |= leaves.get(part, {part} if part in index else set())
-                seconds = seconds_of(self.device, op.kind, op.params, op.ins, op.outs)
+                params = self.shards.params.get(op, op.params) if self.shards else op.params
+                seconds = seconds_of(self.device, op.kind, params, op.ins, op.outs)
                 seconds += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
                 dear = len(reads) > 4 or (
                     readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0])
                 )
                 dear = dear or (op.outs[0] in operands and not self.is_view(op))
-                fusible = is_fused(op.kind, op.params, habits)
+                fusible = is_fused(op.kind, op.params, habits) or (op.kind in RESHARDS and not self.grows(op))
                 if fusible and op.outs[0] not in kept and not dear:
                     for v in op.outs:
                         leaves[v], work[v], self.fused[v] = reads, seconds, op
@@ -302,12 +352,18 @@ class Joint:
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
                     max(seconds, moved / self.device.bandwidth), phase=phase,
                     workspace=0 if fuses(op) else workspace_of(
-                        self.device, op.kind, op.params, op.ins, op.outs
-                    ),
+                        self.device, op.kind, params, op.ins, op.outs
+                    ) + self.sent(op, op in partial.values()),
                 )  # fmt: skip
                 if op in kernels:
                     values.append({"bytes": 0})
                     add("kernel", [kernels[op]], [len(values) - 1], 0.0, phase=phase, recompute="never")
+        # Sums over devices are one operation at the end, with all parts and all sums in memory.
+        sums = {v: len(values) + i for i, v in enumerate(partial)}
+        values += [{"bytes": bytes_of(v)} for v in partial]
+        if partial:
+            parts = sorted(index[v] for v in partial)
+            add("psum", parts, list(sums.values()), 0.0, phase="backward", recompute="never")
         # What a scan makes for the caller is in the loop's buffers first, and copied.
         own = set(self.read([*self.results, *self.grads]))
         scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
@@ -315,13 +371,42 @@ class Joint:
         self.copied = sum(values[i]["bytes"] for i in self.copies)
         # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
-        outputs = sorted({index[v] for v in kept if v in index})
+        self.ends -= sum(values[i]["bytes"] for i in freed)
+        self.written = {sums.get(v, index[v]): index[given] for v, given in self.over.items()}
+        outputs = sorted({sums.get(v, index[v]) for v in kept if v in index})
+        inputs = [i for i in range(len(self.inputs)) if i not in freed]
         if self.host:
             movable = self.movable()
             for number, value in enumerate(values):
                 if self.value_of.get(number) not in movable:
                     value["copy"] = "never"
-        self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
+        self.graph = Graph(values, nodes, inputs, outputs, "jax")
+
+    def grows(self, op: Op) -> bool:
+        """Does it bring parts from other devices?"""
+        return bytes_of(op.outs[0]) > bytes_of(op.ins[0])
+
+    def partial_gradients(self) -> dict[Any, Op]:
+        """Gradients that are sums over the devices, and the ops that make each device's part."""
+        if self.shards is None:
+            return {}
+        makers = {v: op for op in [*self.forward, *self.backward] for v in op.outs}
+        found = {}
+        for v in self.read(self.grads):
+            op = makers.get(v)
+            while op is not None and self.is_view(op):
+                op = makers.get(next(iter(self.read(op.ins)), None))
+            if op is not None and self.shards.is_partial(op):
+                found[v] = op
+        return found
+
+    def sent(self, op: Op, later: bool) -> int:
+        """Bytes of buffers for what devices send each other while an op runs; `later`: others sum its
+        result."""
+        if self.shards is None:
+            return 0
+        partial = bytes_of(op.outs[0]) if self.shards.is_partial(op) and not later else 0
+        return partial + self.shards.gathered(op)
 
     def movable(self) -> set[Any]:
         """Results that a name can move to the host: scans, which run without a checkpoint, read none of them,
@@ -384,4 +469,4 @@ class Joint:
     def size_of(self, steps: Sequence[int], moved: Sequence[Copy] = ()) -> int:
         """The same for the steps of a plan and its copies to the host and back, with what XLA puts into the
         buffers of results."""
-        return self.ends + temporary_size(self.graph, steps, self.copies, moved)
+        return self.ends + temporary_size(self.graph, steps, self.copies, self.written, moved)

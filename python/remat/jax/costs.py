@@ -205,7 +205,7 @@ def workspace_of(
         if habits.transposed_kernels:
             # Of gradients of kernels, whose batch is the features of what they read, it is what comes out.
             batch, features = params["dimension_numbers"].lhs_spec[:2]
-            return bytes_of(outs[0] if batch > features else ins[1])
+            return bytes_of(outs[0] if batch > features else ins[1]) + padded(params, ins, outs)
         if not habits.transposed_operands:
             return 0
         turned = transposed(params)
@@ -219,6 +219,30 @@ def workspace_of(
         of_all = params["num_consts"] + params["num_carry"]
         slices = sum(map(bytes_of, [*body.invars[of_all:], *body.outvars[params["num_carry"] :]]))
     return slices + max((peak_of(device, inner) for inner in inner_jaxprs(params)), default=0)
+
+
+def padded(params: dict[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> int:
+    """Bytes of the copy that XLA pads for a convolution whose padding is not the same on both sides: of what
+    is read, or of the result where it is the gradient by that."""
+    numbers = params["dimension_numbers"]
+    whole, part = (ins[0], outs[0]) if max(params["lhs_dilation"]) == 1 else (outs[0], ins[0])
+    at, of = (numbers.lhs_spec, numbers.out_spec) if whole is ins[0] else (numbers.out_spec, numbers.lhs_spec)
+    by_kernel = numbers.lhs_spec[0] > numbers.lhs_spec[1]
+    size, uneven = bytes_of(whole), False
+    for i, (low, high) in enumerate(params["padding"]):
+        wide, few = whole.aval.shape[at[2 + i]], part.aval.shape[of[2 + i]]
+        window = ins[1].aval.shape[numbers.rhs_spec[2 + i]]
+        stride = params["window_strides"][i]
+        if by_kernel:  # of the convolution that this is the gradient of
+            few, window, stride = window, few, params["rhs_dilation"][i]
+        elif whole is outs[0]:
+            low, stride = window - 1 - low, params["lhs_dilation"][i]
+        # What is left over at the end may be padded or not.
+        least = (few - 1) * stride + window - wide - low
+        high = min(max(low, least), least + stride - 1)
+        uneven = uneven or high != low
+        size = size * (wide + low + high) // wide
+    return size if uneven else 0
 
 
 def partial_sums(device: Device, params: dict[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> int:

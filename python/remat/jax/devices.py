@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -176,11 +177,19 @@ class Target:
     def name(self) -> str:
         return self.device.name
 
-    def compile(self, fn: Callable[..., Any], *args: Any, offload: bool = False) -> Any:
+    @property
+    def devices(self) -> list[Any]:
+        """For `jax.sharding.Mesh`."""
+        return jax.devices() if self.sharding is None else list(self.sharding.mesh.devices.flat)
+
+    def compile(
+        self, fn: Callable[..., Any], *args: Any, donate_argnums: Sequence[int] = (), offload: bool = False
+    ) -> Any:
         """`fn` under `jax.jit` as a `jax.stages.Compiled`, which cannot run where the device is not.
 
         Args:
             args: pytrees of arrays or `jax.ShapeDtypeStruct`.
+            donate_argnums: as for `jax.jit`.
             offload: with options for copies to the host.
 
         Raises:
@@ -188,20 +197,38 @@ class Target:
         """
         options = self.device.options(offload)
         if self.sharding is None:
-            return jax.jit(fn).lower(*args).compile(compiler_options=options)
+            return lowered(fn, args, donate_argnums).compile(compiler_options=options)
 
         def placed(x: Any) -> Any:
             weak = bool(getattr(getattr(x, "aval", x), "weak_type", False))
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak, sharding=self.sharding)
+            return jax.ShapeDtypeStruct(
+                x.shape, x.dtype, weak_type=weak, sharding=sharding_of(x) or self.sharding
+            )
 
         try:
-            lowered = jax.jit(fn).lower(*jax.tree_util.tree_map(placed, args))
-            return lowered.compile(compiler_options=options)
+            there = jax.tree_util.tree_map(placed, args)
+            return lowered(fn, there, donate_argnums).compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
             line = str(error).strip().partition("\n")[0]
             if "PTX compilation provider" in line or "libdevice" in line:
                 line = missing(self.device)
             raise UsageError(f"compiling for {self.name}: {line}") from None
+
+
+def sharding_of(x: Any) -> Any:
+    """Of an array or `jax.ShapeDtypeStruct` that is spread over several devices; None for all others, and
+    for what is traced, since JAX does not say then."""
+    if isinstance(x, jax.core.Tracer):
+        return None
+    sharding = getattr(x, "sharding", None)
+    return sharding if sharding is not None and len(sharding.device_set) > 1 else None
+
+
+def lowered(fn: Callable[..., Any], args: Sequence[Any], donate_argnums: Sequence[int]) -> Any:
+    with warnings.catch_warnings():
+        # The step that is compiled may have no result to write over an argument that the user's has.
+        warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+        return jax.jit(fn, donate_argnums=tuple(donate_argnums)).lower(*args)
 
 
 def missing(device: Device) -> str:
@@ -212,22 +239,25 @@ def missing(device: Device) -> str:
     return f'wheels are missing: pip install --no-deps {ours} "nvidia-cuda-nvcc==13.*" "nvidia-nvvm==13.*"'
 
 
-def compile_for(device: str) -> Target:
+def compile_for(device: str, count: int = 1) -> Target:
     """A device to plan and compile for, there or not, for `device=` of `checkpoint` and the others.
 
     Args:
         device: "h100", "h200", "a100" (80 GB), "l4", "rtx4090" or "tpu_v5e".
+        count: how many of these GPUs there are in one machine, for meshes of its `devices`.
 
     Raises:
-        UsageError: no such device, or wheels that JAX compiles for it with are missing.
+        UsageError: no such device or count, or wheels that JAX compiles for it with are missing.
     """
     if device not in DEVICES:
         raise UsageError(f"device {device!r} is not one of {', '.join(DEVICES)}")
-    return compiled_for(device)
+    if count < 1 or (count > 1 and DEVICES[device].platform != "cuda"):
+        raise UsageError(f"count is {count}: it has to be 1, or more for GPUs")
+    return compiled_for(device, count)
 
 
 @cache
-def compiled_for(name: str) -> Target:
+def compiled_for(name: str, count: int) -> Target:
     from jax.experimental import topologies
 
     device = DEVICES[name]
@@ -237,8 +267,9 @@ def compiled_for(name: str) -> Target:
     try:
         if device.platform == "cuda":
             topology = topologies.get_topology_desc(
-                platform="cuda", topology_name=name, target_config=target_config(device), topology="1x1x1"
-            )
+                platform="cuda", topology_name=name, target_config=target_config(device),
+                topology=f"1x1x{count}",
+            )  # fmt: skip
         else:
             topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:1x1x1")
     except (NotImplementedError, RuntimeError) as error:
@@ -246,7 +277,7 @@ def compiled_for(name: str) -> Target:
         if "not implemented" in line:
             line += "; JAX takes its plugin for GPUs without one with JAX_PLATFORMS=cpu in the environment"
         raise UsageError(f"compiling for {name}: {line}") from None
-    mesh = jax.sharding.Mesh(np.array(topology.devices[:1]), ("device",))
+    mesh = jax.sharding.Mesh(np.array(topology.devices[:count]), ("device",))
     return Target(device, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
 
 

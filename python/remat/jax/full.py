@@ -62,18 +62,22 @@ class FullOrder:
         self.crossing = [v for v in made if v in crosses]
 
     def run(self, steps: Sequence[Step], env: dict[Any, Any], last: list[Any]) -> None:
-        """Runs steps; `last` are results that the first one waits for, and after that of the last."""
+        """Runs steps; `last` are results that the first one waits for, and afterwards those of the last."""
         traced = any(isinstance(x, jax.core.Tracer) for x in env.values())
         for op, cone, used in steps:
             inner = {v: env[v] for v in self.joint.reads[op]}
             zero = jnp.zeros(())
             if traced:  # else they run one by one anyway
-                *held, zero = jax.lax.optimization_barrier([*inner.values(), *last, zero])
+                before = [v for v in last if v not in inner]
+                waiting = [*inner.values(), *(env[v] for v in before), zero]
+                *held, zero = jax.lax.optimization_barrier(waiting)
                 if inner:
                     last.clear()
+                # XLA for GPUs drops what comes out of a barrier and is not used, and with it the order.
+                env.update(zip(before, held[len(inner) :], strict=True))
                 inner = dict(zip(inner, held, strict=False))
             for each in cone:
-                args = [self.value(v, inner) for v in each.ins]
+                args = [self.joint.value(v, inner) for v in each.ins]
                 if traced and in_tiles(each):
                     made = [unpooled(args[0], args[1], each.params["window_dimensions"])]
                 elif traced and each is not op:
@@ -82,29 +86,24 @@ class FullOrder:
                     made = each.run(args)
                 inner.update(zip(each.outs, made, strict=True))
             env.update((v, inner[v]) for v in op.outs)
-            last.append(env[min(used, key=bytes_of)])
-
-    def value(self, v: Any, env: dict[Any, Any]) -> Any:
-        v = self.joint.at(v)
-        if isinstance(v, Literal):
-            return v.val
-        return env[v] if v in env else self.joint.consts[v]
+            last.append(min(used, key=bytes_of))
 
     def forward(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Results of the function, and what crosses to the backward half."""
         env = dict(zip(self.joint.inputs, args, strict=False))
         last: list[Any] = []
         self.run(self.before, env, last)
-        outs = [self.value(v, env) for v in self.joint.results]
-        return outs, (list(args), [env[v] for v in self.crossing], last)
+        outs = [self.joint.value(v, env) for v in self.joint.results]
+        return outs, (list(args), [env[v] for v in self.crossing], [env[v] for v in last])
 
     def backward(self, residuals: Any, cotangents: Sequence[Any]) -> list[Any]:
         """Gradients for the cotangents of the losses."""
         args, crossed, last = residuals
         env = dict(zip(self.joint.inputs, [*args, *cotangents], strict=True))
         env.update(zip(self.crossing, crossed, strict=True))
-        self.run(self.after, env, list(last))
-        return [self.value(v, env) for v in self.joint.grads]
+        env.update(enumerate(last))
+        self.run(self.after, env, list(range(len(last))))
+        return [self.joint.value(v, env) for v in self.joint.grads]
 
 
 def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:

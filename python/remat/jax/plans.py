@@ -52,9 +52,10 @@ class Program:
         limits: Limits,
         device: Device = CPU,
         host: Host | None = None,
+        donated: Sequence[int] = (),
     ) -> None:
         self.plain, self.avals, self.diff, self.losses, self.limits = primal, avals, diff, losses, limits
-        self.device, self.host = device, host
+        self.device, self.host, self.donated = device, host, donated
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -76,8 +77,10 @@ class Program:
             if found and (not policies or policies in [p for _, _, p in found]):
                 continue
             primal = with_scans(self.plain, policies)
-            moves = self.host is not None
-            joint = Joint(primal, self.avals, self.diff, self.losses, device=self.device, host=moves)
+            joint = Joint(
+                primal, self.avals, self.diff, self.losses,
+                device=self.device, host=self.host is not None, donated=self.donated,
+            )  # fmt: skip
             found.append((primal, joint, policies))
         return found
 

@@ -60,6 +60,24 @@ def test_a_budget_that_only_a_host_makes_possible_is_kept() -> None:
     assert report.compiler_options == {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
 
 
+def test_two_gpus_with_half_of_a_batch_each() -> None:
+    two = rj.compile_for("h100", 2)
+    mesh = jax.sharding.Mesh(two.devices, ("batch",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    weights, x = shapes(4)
+    half = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread)
+    alone = rj.checkpoint(loss, "75%", device="h100", work_limit=300).plan(weights, x)
+    planned = rj.checkpoint(loss, "75%", device=two, work_limit=300)
+    report = planned.plan(weights, half)
+    assert report.plain < alone.plain
+    assert report.compiled <= report.budget < report.plain
+    sizes = two.compile(jax.value_and_grad(planned), weights, half).memory_analysis()
+    got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    assert got == report.compiled
+    with pytest.raises(remat.UsageError, match="count is 0: it has to be 1, or more for GPUs"):
+        rj.compile_for("h100", 0)
+
+
 def test_a_block_and_a_budget_that_nothing_keeps() -> None:
     def body(x: Any, w: Any) -> Any:
         return jnp.tanh(jnp.sin(x @ w) @ w), None

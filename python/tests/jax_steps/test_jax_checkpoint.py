@@ -78,6 +78,37 @@ def test_auxiliary_results_and_gradients_of_the_second_argument() -> None:
     assert same(got, jax.value_and_grad(with_aux, argnums=(0, 1), has_aux=True)(*arguments()))
 
 
+@pytest.mark.parametrize("executor", ["names", "full"])
+def test_results_that_are_written_over_donated_arguments_count_once(executor: str) -> None:
+    weights, x = arguments()
+    fn = planned(mlp, "85%", donate_argnums=0, executor=executor)
+    report = fn.plan(weights, x)
+    assert report.plain < planned(mlp, "100%").plan(weights, x).plain
+    assert abs(report.predicted - report.compiled) < 0.05 * report.compiled
+
+    def update(weights: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(fn)(weights, x)
+        return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], loss
+
+    for step, most in ((jax.value_and_grad(fn), report.compiled), (update, report.budget)):
+        donating = jax.jit(step, donate_argnums=0, compiler_options=rj.COMPILER_OPTIONS)
+        sizes = donating.lower(weights, x).compile().memory_analysis()
+        got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+        assert sizes.alias_size_in_bytes == sum(w.nbytes for w in weights)
+        assert got - sizes.alias_size_in_bytes <= most
+    with pytest.raises(remat.UsageError, match="donate_argnums names argument 2 of a call with 2 arguments"):
+        planned(mlp, donate_argnums=2).plan(weights, x)
+
+
+def test_donated_arguments_are_in_memory_until_they_were_last_read() -> None:
+    graph = rj.capture(mlp, *arguments(2), donate_argnums=0)
+    (donated,) = [op for op in graph.ops if op.kind == "donated"]
+    assert sorted(donated.outputs) == [0, 1]
+    assert rj.capture(mlp, *arguments(2)).keep_all_peak > graph.keep_all_peak
+    # The batch has no gradient to be written over it.
+    assert rj.capture(mlp, *arguments(2), donate_argnums=1) == rj.capture(mlp, *arguments(2))
+
+
 def test_what_is_no_array_is_part_of_the_function() -> None:
     def loss(config: Any, weights: Any, x: Any) -> Any:
         return mlp(weights, x) * (2 if config["twice"] and config["rate"] > 0 else 1) + config["add"](x).sum()

@@ -93,7 +93,7 @@ def test_errors_of_xla_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         ("INVALID: no\nmore", "compiling for h100: INVALID: no$"),
     ]:
 
-        def fails(fn: Any, said: str = said) -> Any:
+        def fails(fn: Any, said: str = said, **options: Any) -> Any:
             raise jax.errors.JaxRuntimeError(said)
 
         monkeypatch.setattr(jax, "jit", fails)

@@ -12,6 +12,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
+from jax.extend.core import Literal  # noqa: E402
 from remat.jax import api, full  # noqa: E402
 from remat.jax.buffers import temporary_size  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
@@ -39,6 +40,15 @@ def test_the_prediction_is_what_xla_takes_and_results_are_those_of_the_plain_ste
     with jax.disable_jit():
         got, wanted = (jax.tree_util.tree_leaves(jax.value_and_grad(f)(*args)) for f in (ordered, mlp))
         assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_what_comes_out_of_a_barrier_is_used(ordered: Any) -> None:
+    """XLA for GPUs drops what is not, and with it the order: gradients of kernels ran at the end."""
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(ordered))(*arguments(4)).jaxpr
+    used = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)} | set(jaxpr.outvars)
+    barriers = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "optimization_barrier"]
+    assert len(barriers) > 20
+    assert not [v for eqn in barriers for v in eqn.outvars if v.aval.shape and v not in used]
 
 
 def test_vmap_and_derivatives_of_gradients_go_through(ordered: Any) -> None:

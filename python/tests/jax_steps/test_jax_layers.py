@@ -10,7 +10,9 @@ import remat
 
 FOLDER = Path(remat.__file__).parent / "jax"
 #: From the bottom up.
-LAYERS = ("regions", "devices", "buffers", "costs", "cuts", "capture", "full", "plans", "api", "__init__")
+LAYERS = (
+    "regions", "devices", "buffers", "costs", "cuts", "shards", "capture", "full", "plans", "api", "__init__",
+)  # fmt: skip
 
 
 def imported(path: Path) -> Iterator[str]:
