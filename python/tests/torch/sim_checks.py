@@ -181,7 +181,7 @@ def seen_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "without_dispatch_modes", _disable_current_modes)
 
 
-@pytest.mark.parametrize("budget", ["100%", "80%", "least"])
+@pytest.mark.parametrize("budget", ["100%", pytest.param("80%", marks=pytest.mark.long), "least"])
 @pytest.mark.usefixtures("seen_by_python")
 def test_steps_without_a_trace_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
     before = beside()
@@ -445,8 +445,15 @@ def test_the_backend_of_torch_compile() -> None:
     assert differences(state_after(compiled, inputs, steps=2), expected) == []
 
 
-@pytest.mark.parametrize("host", ["2GB/s", "auto"])
-@pytest.mark.parametrize("executor", ["boxed", "eager"])
+@pytest.mark.parametrize(
+    ("executor", "host"),
+    [
+        ("boxed", "2GB/s"),
+        ("eager", "auto"),
+        pytest.param("boxed", "auto", marks=pytest.mark.long),
+        pytest.param("eager", "2GB/s", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.usefixtures("seen_by_python")
 def test_results_leave_for_memory_of_the_host(executor: str, host: str) -> None:
     empty = torch.empty

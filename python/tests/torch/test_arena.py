@@ -74,7 +74,9 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
     gc.collect()
 
 
-@pytest.mark.parametrize("name", [each.name for each in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(c.name, marks=pytest.mark.long) if c.name == "gpt" else c.name for c in CASES]
+)
 def test_steps_are_those_of_eager_mode_within_the_budget(name: str) -> None:
     for budget in (case(name).budgets[0], case(name).budgets[-1]):
         model, inputs = case(name).build()
@@ -101,8 +103,8 @@ def test_steps_are_those_of_eager_mode_within_the_budget(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "budget"),
     [
-        ("bert", "100%"),
         ("resnet", "100%"),
+        pytest.param("bert", "100%", marks=pytest.mark.long),
         *(pytest.param(name, "50%", marks=pytest.mark.long) for name in ("vit", "unet", "gpt2")),
     ],
 )

@@ -255,7 +255,7 @@ def test_two_calls_before_one_backward_are_noticed_and_fit_from_the_next_step_on
     assert measured <= budget
 
 
-@pytest.mark.parametrize("make", [Broken, DataDependent])
+@pytest.mark.parametrize("make", [Broken, pytest.param(DataDependent, marks=pytest.mark.long)])
 def test_a_graph_break_plans_each_part_within_the_budget_and_says_so(make, caplog) -> None:
     torch.manual_seed(0)
     model, x = make(), torch.randn(1024, 64)

@@ -108,6 +108,7 @@ def test_axolotl_calls_the_plugin(tmp_path: Path) -> None:
     assert _same(_gradients(model, lambda m: m(**batch).loss), expected)
 
 
+@pytest.mark.long
 def test_trl_trains_a_model_with_policies(tmp_path: Path) -> None:
     _needs("trl", "transformers", "datasets")
     from datasets import Dataset

@@ -51,7 +51,7 @@ def test_gradients_are_close_to_eager_ones_and_the_peak_falls_with_the_budget(c:
     assert peaks[1] < 0.85 * peaks[0]
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("conv_net", marks=pytest.mark.long)])
 def test_the_first_step_and_later_ones_keep_the_budget_and_peak_as_predicted(name: str) -> None:
     model, inputs = case(name).build()
     fitted = fit(model, inputs, "70%", executor="inductor", accumulate=False)

@@ -122,7 +122,7 @@ def test_the_table_rises_and_marks_the_best_throughput() -> None:
     assert f'fill="currentColor" stroke="currentColor"><title>{found.best}</title>' in page
 
 
-@pytest.mark.parametrize("make", [batches, lengths])
+@pytest.mark.parametrize("make", [batches, pytest.param(lengths, marks=pytest.mark.long)])
 def test_what_lies_between_traced_sizes_is_what_tracing_gives(make: Any) -> None:
     families = [_core.GraphFamily() for _ in range(2)]
     for size in (2, 5, 16):

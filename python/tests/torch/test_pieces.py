@@ -99,7 +99,9 @@ def test_a_model_in_pieces_is_not_captured_and_the_place_is_named(ask: Any, name
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(c, marks=pytest.mark.long) if c == "checked" else c for c in CASES]
+)
 def test_keeping_everything_is_accepted_and_smallest_known_works(name: str) -> None:
     model, x = made(name)
     eager = copy.deepcopy(model)
