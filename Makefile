@@ -7,6 +7,7 @@
 # make format  puts C++ and Python sources into shape
 # make page    the page of reports, page/report.html, from its sources; needs esbuild, tsc and biome
 # make docs    the documentation site at build/docs/html, from docs/ and the docstrings
+# make check-docs  both at once, which takes less time
 # make wheels  wheels for this machine's Pythons in dist/, each tried where there is no compiler
 # make bench   micro benchmarks
 # make sanitize  the C++ tests under the address and undefined-behaviour sanitizers
@@ -23,7 +24,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo demo-jax test test-cpp test-python test-long build build-package build-all check format page docs wheels bench \
+.PHONY: demo demo-jax test test-cpp test-python test-long build build-package build-all check format page docs check-docs wheels bench \
         sanitize sanitize-threads fuzz differential coverage clean distclean
 # Targets share folders: one at a time, but for the two of `make -j2` below.
 ifeq ($(MAKELEVEL),0)
@@ -76,6 +77,9 @@ page: .venv/ready
 
 docs: build .venv/docs-ready
 	@tools/docs.sh
+
+check-docs: build .venv/docs-ready
+	@.venv/bin/python tools/check.py --docs
 
 wheels: .venv/ready
 	@.venv/bin/python tools/wheels.py $(PYTHONS)

@@ -1,7 +1,7 @@
 """The fast checks: formats, lints, types, snippets. Runs all of them, two at a time, and prints one line
 each. Exits with 1 if any fails.
 
-python tools/check.py [--fix] [NAME ...]
+python tools/check.py [--fix | --docs] [NAME ...]
 """
 
 from __future__ import annotations
@@ -84,11 +84,14 @@ def main() -> int:
     parser.add_argument(
         "--fix", action="store_true", help="put right what can be put right, instead of checking"
     )
+    parser.add_argument("--docs", action="store_true", help="also build the documentation site")
     parser.add_argument("names", nargs="*", help="format, lint, types, options, page, snippets; all without")
     arguments = parser.parse_args()
     # Use the tools of the environment that runs this file.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     chosen = [c for c in commands(arguments.fix) if not arguments.names or c[0] in arguments.names]
+    if arguments.docs:
+        chosen.insert(0, ("docs", "the documentation site", ["tools/docs.sh"]))
     # Checks that write files run one at a time.
     with ThreadPoolExecutor(1 if arguments.fix else 2) as at_a_time:
         passed = list(at_a_time.map(lambda check: run(check[1], check[2]), chosen))
