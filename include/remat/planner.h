@@ -159,8 +159,10 @@ struct PlannerInfo {
   std::string guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
   std::string source;       ///< paper or "Remat"
   /// Nothing if the problem is supported, else the reason in one line.
-  std::function<std::optional<std::string>(const Problem& problem)> supports;
-  std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run;
+  std::function<std::optional<std::string>(const Problem& problem)> supports = [](const Problem&) {
+    return std::nullopt;
+  };
+  std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run = {};
   /// True if the planner improves `Problem::starts`: callers should pass the plans they have. False for
   /// baselines, which are measured on their own plans.
   bool improves_starts = false;
