@@ -64,6 +64,7 @@ struct LoggedPlan {
   Duration duration;
   Bytes peak;
   bool within_budget = false;
+  friend bool operator==(const LoggedPlan&, const LoggedPlan&) = default;
 };
 
 /// One call of planner `auto`: of a planner, for a bound or for a proof.
@@ -74,6 +75,7 @@ struct LogEntry {
   std::string arm;                          ///< the planner that was called, or "bound"
   std::optional<LoggedPlan> before, after;  ///< the incumbent; none before the first plan
   Duration bound;                           ///< lower bound on the duration after the call
+  friend bool operator==(const LogEntry&, const LogEntry&) = default;
 };
 
 /// (duration - bound) / bound after the call; nothing while no plan is within the budget.
