@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>

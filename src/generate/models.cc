@@ -1,7 +1,6 @@
 #include "generate/models.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 
 #include "generate/checks.h"

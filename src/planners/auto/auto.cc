@@ -1,6 +1,5 @@
 #include "planners/auto/auto.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
