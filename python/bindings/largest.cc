@@ -83,24 +83,14 @@ BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_
   return search(steps, budget, options, effort, progress);
 }
 
-using Setting = std::int64_t ModelSettings::*;
-
 /// The size of a model that `over` names. Throws UsageError where it has none.
-Setting size_of_model(const TrainingOptions& model, const std::string& over) {
-  const std::map<std::string, Setting> sizes{{"batch", &ModelSettings::batch},
-                                             {"sequence", &ModelSettings::sequence},
-                                             {"resolution", &ModelSettings::resolution},
-                                             {"depth", &ModelSettings::depth},
-                                             {"width", &ModelSettings::width}};
+std::int64_t ModelSettings::* size_of_model(const std::string& model, const std::string& over) {
+  const auto info = std::ranges::find(models(), model, &ModelInfo::name);
+  const auto sizes = searched_sizes(*info);
+  if (const auto found = sizes.find(over); found != sizes.end()) return found->second;
   std::vector<std::string> known;
-  for (const ModelInfo& info : models()) {
-    if (info.name != model.model) continue;
-    for (const auto& [name, setting] : sizes) {
-      if (info.variants.front().settings.*setting != -1) known.push_back(name);
-    }
-  }
-  if (std::ranges::find(known, over) == known.end()) throw UsageError(unknown_word("size", over, known));
-  return sizes.at(over);
+  for (const auto& [name, size] : sizes) known.push_back(name);
+  throw UsageError(unknown_word("size", over, known));
 }
 
 BoundLargest largest_of_model(const std::string& model, nb::dict settings, const std::string& over,
@@ -108,7 +98,7 @@ BoundLargest largest_of_model(const std::string& model, nb::dict settings, const
                               std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple, int rows,
                               const Effort& effort, nb::handle progress) {
   const TrainingOptions asked = with_fault<UsageError>([&] { return training_options(model, settings); });
-  const Setting setting = size_of_model(asked, over);
+  const auto setting = size_of_model(model, over);
   const StepsOfSize steps = [&](std::int64_t size) {
     TrainingOptions sized = asked;
     sized.settings.*setting = size;
