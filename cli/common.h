@@ -4,13 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <charconv>
-#include <chrono>
-#include <cmath>
 #include <concepts>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

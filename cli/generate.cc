@@ -47,11 +47,15 @@ CLI::App* add_kind(CLI::App& generate, Action& action, const std::string& name,
   return sub;
 }
 
-template <class T>
-void setting(CLI::App& sub, const std::string& name, T& value, const std::string& description) {
-  std::ostringstream standard;
-  standard << value;
-  add_setting(sub, name, value, description)->default_str(standard.str());
+/// A flag for each option of the generator.
+template <class Options>
+void declare_settings(CLI::App& sub, Options& options) {
+  visit_settings(options, [&](std::string name, auto& value, const std::string& description) {
+    std::ostringstream standard;
+    standard << value;
+    std::ranges::replace(name, '_', '-');
+    add_setting(sub, name, value, description)->default_str(standard.str());
+  });
 }
 
 void add_random_layered(CLI::App& generate, Action& action) {
@@ -60,14 +64,7 @@ void add_random_layered(CLI::App& generate, Action& action) {
   command->make = [options] { return random_layered(*options); };
   CLI::App* sub = add_kind(generate, action, "random_layered",
                            "random layered graph, as in the experiments of MOCCASIN", command);
-  setting(*sub, "nodes", options->ops, "ops, source and target included");
-  setting(*sub, "width", options->width, "mean width of a layer in units of 2 sqrt(nodes)");
-  setting(*sub, "layers", options->layers, "number of layers; 0: derived from the width");
-  setting(*sub, "width-variability", options->width_variability, "widths vary by this share of the mean");
-  setting(*sub, "edge-density", options->edge_density,
-          "0: one neighbour each; 1: all pairs of neighbouring layers");
-  setting(*sub, "skip-density", options->skip_density, "share of edges that skip layers");
-  setting(*sub, "seed", options->seed, "seed");
+  declare_settings(*sub, *options);
 }
 
 void add_chain(CLI::App& generate, Action& action) {
@@ -75,9 +72,7 @@ void add_chain(CLI::App& generate, Action& action) {
   auto command = std::make_shared<GenerateCommand>();
   command->make = [options] { return chain(*options); };
   CLI::App* sub = add_kind(generate, action, "chain", "chain of ops with loss and backward ops", command);
-  setting(*sub, "length", options->length, "forward ops");
-  setting(*sub, "bytes", options->bytes, "bytes of every value");
-  setting(*sub, "duration", options->duration, "duration of a forward op");
+  declare_settings(*sub, *options);
   sub->add_flag("--inference{false}", options->training, "forward ops only");
 }
 
@@ -87,20 +82,7 @@ void add_random_dag(CLI::App& generate, Action& action) {
   command->make = [options] { return random_dag(*options); };
   CLI::App* sub =
       add_kind(generate, action, "random_dag", "random graph with every feature of the model", command);
-  setting(*sub, "nodes", options->ops, "ops");
-  setting(*sub, "inputs", options->inputs, "graph inputs");
-  setting(*sub, "reads", options->reads, "values read by an op on average");
-  setting(*sub, "reach", options->reach, "an op reads among the last REACH values; 0: all");
-  setting(*sub, "max-outputs", options->max_outputs, "most values made by an op");
-  setting(*sub, "max-bytes", options->max_bytes, "largest value");
-  setting(*sub, "max-duration", options->max_duration, "longest op");
-  setting(*sub, "workspace-share", options->workspace_share, "share of ops with a workspace");
-  setting(*sub, "never-share", options->never_share, "share of ops that must not run twice");
-  setting(*sub, "after-share", options->after_share, "share of ops with a soft dependency");
-  setting(*sub, "kept-share", options->kept_share, "share of values kept");
-  setting(*sub, "over-share", options->over_share, "share of outputs that may be written over an input");
-  setting(*sub, "random-share", options->random_share, "share of ops that draw random numbers");
-  setting(*sub, "seed", options->seed, "seed");
+  declare_settings(*sub, *options);
 }
 
 int make_buffers(const RandomBuffersOptions& options, const std::string& out, bool json) {
@@ -124,13 +106,7 @@ void add_buffers(CLI::App& generate, Action& action) {
       generate.add_subcommand("buffers", "no graph, but a table of buffers for remat layout, with phases");
   add_output(*sub, "-o,--output", command->out, "the CSV table to write")->required()->type_name("FILE");
   sub->add_flag("--json", command->json, "print one JSON object");
-  RandomBuffersOptions& options = command->options;
-  setting(*sub, "count", options.count, "buffers, and steps of time");
-  setting(*sub, "phases", options.phases, "number of phases; short lives stay within one");
-  setting(*sub, "life", options.life, "mean of a short life, in steps");
-  setting(*sub, "long-share", options.long_share, "share of buffers that live for a phase or longer");
-  setting(*sub, "max-bytes", options.max_bytes, "the largest size");
-  setting(*sub, "seed", options.seed, "seed");
+  declare_settings(*sub, command->options);
   sub->callback([command, &action] {
     action = [command] { return make_buffers(command->options, command->out, command->json); };
   });

@@ -16,6 +16,7 @@ namespace {
 
 struct LargestCommand {
   ModelTexts texts;
+  std::map<std::string, std::int64_t ModelSettings::*> sizes;  ///< that can be searched for
   std::string budget, over = "batch", order = "fixed", out;
   LargestOptions search;
   bool json = false;
@@ -30,20 +31,9 @@ struct LargestCommand {
   int explain(const LargestResult& found, Bytes limit) const;
 };
 
-using Setting = std::int64_t ModelSettings::*;
-
-const std::map<std::string, Setting>& settings() {
-  static const std::map<std::string, Setting> kSettings{{"batch", &ModelSettings::batch},
-                                                        {"sequence", &ModelSettings::sequence},
-                                                        {"resolution", &ModelSettings::resolution},
-                                                        {"depth", &ModelSettings::depth},
-                                                        {"width", &ModelSettings::width}};
-  return kSettings;
-}
-
 Graph LargestCommand::graph_of(std::int64_t size) const {
   TrainingOptions options = finish(texts);
-  options.settings.*settings().at(over) = size;
+  options.settings.*sizes.at(over) = size;
   return training_graph(options);
 }
 
@@ -141,9 +131,8 @@ void add_model(CLI::App& largest, Action& action, const ModelInfo& model) {
       ->required()
       ->type_name("B");
   std::vector<std::string> known;
-  for (const auto& [name, setting] : settings()) {
-    if (model.variants.front().settings.*setting != -1) known.push_back(name);
-  }
+  command->sizes = searched_sizes(model);
+  for (const auto& [name, size] : command->sizes) known.push_back(name);
   take_one_of(*sub->add_option("--over", command->over, "the size to search for (default: batch)"), known);
   add_whole(*sub, "--least", command->search.least, std::int64_t{1}, kMostSize, "smallest size (default: 1)");
   add_whole(*sub, "--most", command->search.most, std::int64_t{1}, kMostSize,

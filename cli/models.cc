@@ -5,18 +5,7 @@
 #include "remat/error.h"
 
 namespace remat::cli {
-namespace {
-
-template <class T>
-void model_setting(CLI::App& sub, const std::string& name, T& value, T standard,
-                   const std::string& description) {
-  if (standard == T(-1)) return;
-  std::ostringstream text;
-  text << description << " [" << standard << "]";
-  add_setting(sub, name, value, text.str());
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TrainingOptions finish(const ModelTexts& texts) {
   static const std::map<std::string, Granularity> kGranularities{
@@ -48,15 +37,12 @@ void declare_model(CLI::App& sub, const ModelInfo& model, ModelTexts& texts) {
   }
   ModelSettings& s = texts.options.settings;
   const ModelSettings& standard = model.variants.front().settings;
-  model_setting(sub, "batch", s.batch, standard.batch, "samples");
-  model_setting(sub, "resolution", s.resolution, standard.resolution, "height and width of the images");
-  model_setting(sub, "sequence", s.sequence, standard.sequence, "tokens of a sample");
-  model_setting(sub, "depth", s.depth, standard.depth, "depth");
-  model_setting(sub, "width", s.width, standard.width, "width");
-  model_setting(sub, "heads", s.heads, standard.heads, model.name == "fno" ? "modes" : "attention heads");
-  model_setting(sub, "classes", s.classes, standard.classes, "classes, or channels of the output");
-  model_setting(sub, "vocabulary", s.vocabulary, standard.vocabulary, "tokens known");
-  model_setting(sub, "dropout", s.dropout, standard.dropout, "dropout rate");
+  visit_sizes([&](const std::string& name, auto size, const std::string& description) {
+    if (standard.*size == -1) return;
+    std::ostringstream text;
+    text << (model.name == "fno" && name == "heads" ? "modes" : description) << " [" << standard.*size << "]";
+    add_setting(sub, name, s.*size, text.str());
+  });
   take_one_of(
       *sub.add_option("--granularity", texts.granularity, "op, layer or primitive")->capture_default_str(),
       {"op", "layer", "primitive"});

@@ -1,6 +1,7 @@
 // Command-line options of the models known by name.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <sstream>
 #include <string>

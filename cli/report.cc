@@ -1,7 +1,6 @@
 // remat report: plans of a graph as a page for people, or as a file for other programs' viewers.
 #include "remat/report.h"
 
-#include <iostream>
 
 #include "allocator.h"
 #include "commands.h"

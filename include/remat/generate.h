@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,17 @@ struct RandomLayeredOptions {
   double skip_density = 0.14;       ///< share of skips among all edges, in [0, 1)
   std::uint64_t seed = 1;
 };
+/// Calls visit(name, option, description) for each option, by the name that users give it.
+template <class Visit>
+void visit_settings(RandomLayeredOptions& o, Visit&& visit) {
+  visit("nodes", o.ops, "ops, source and target included");
+  visit("width", o.width, "mean width of a layer in units of 2 sqrt(nodes)");
+  visit("layers", o.layers, "number of layers; 0: derived from the width");
+  visit("width_variability", o.width_variability, "widths vary by this share of the mean");
+  visit("edge_density", o.edge_density, "0: one neighbour each; 1: all pairs of neighbouring layers");
+  visit("skip_density", o.skip_density, "share of edges that skip layers");
+  visit("seed", o.seed, "seed");
+}
 /// One value per op; sizes are multiples of 10 around 2000 (a mixture of four bells), durations uniform in
 /// [1, 999], none for source and target. The order is a random topological one. Nothing is kept, as in the
 /// published instances. Throws UsageError.
@@ -50,6 +62,13 @@ struct ChainOptions {
   std::int64_t duration = 1;  ///< of a forward op and the loss; a backward op takes twice as long
   bool training = true;
 };
+/// All but `training`.
+template <class Visit>
+void visit_settings(ChainOptions& o, Visit&& visit) {
+  visit("length", o.length, "forward ops");
+  visit("bytes", o.bytes, "bytes of every value");
+  visit("duration", o.duration, "duration of a forward op");
+}
 /// Input x; kept: the gradient of x, or the last activation without training. Throws UsageError.
 Graph chain(const ChainOptions& options);
 
@@ -71,6 +90,23 @@ struct RandomDagOptions {
   double random_share = 0;          ///< share of ops that draw random numbers
   std::uint64_t seed = 1;
 };
+template <class Visit>
+void visit_settings(RandomDagOptions& o, Visit&& visit) {
+  visit("nodes", o.ops, "ops");
+  visit("inputs", o.inputs, "graph inputs");
+  visit("reads", o.reads, "values read by an op on average");
+  visit("reach", o.reach, "an op reads among the last REACH values; 0: all");
+  visit("max_outputs", o.max_outputs, "most values made by an op");
+  visit("max_bytes", o.max_bytes, "largest value");
+  visit("max_duration", o.max_duration, "longest op");
+  visit("workspace_share", o.workspace_share, "share of ops with a workspace");
+  visit("never_share", o.never_share, "share of ops that must not run twice");
+  visit("after_share", o.after_share, "share of ops with a soft dependency");
+  visit("kept_share", o.kept_share, "share of values kept");
+  visit("over_share", o.over_share, "share of outputs that may be written over an input");
+  visit("random_share", o.random_share, "share of ops that draw random numbers");
+  visit("seed", o.seed, "seed");
+}
 /// Throws UsageError.
 Graph random_dag(const RandomDagOptions& options);
 
@@ -90,6 +126,15 @@ struct RandomBuffersOptions {
   std::int64_t max_bytes = 1 << 20;  ///< the largest size, at least 64; sizes spread over three decades
   std::uint64_t seed = 1;
 };
+template <class Visit>
+void visit_settings(RandomBuffersOptions& o, Visit&& visit) {
+  visit("count", o.count, "buffers, and steps of time");
+  visit("phases", o.phases, "number of phases; short lives stay within one");
+  visit("life", o.life, "mean of a short life, in steps");
+  visit("long_share", o.long_share, "share of buffers that live for a phase or longer");
+  visit("max_bytes", o.max_bytes, "the largest size");
+  visit("seed", o.seed, "seed");
+}
 /// Sorted by first step; sizes are multiples of 64. Throws UsageError.
 IndexVector<BufferId, Buffer> random_buffers(const RandomBuffersOptions& options);
 
@@ -133,6 +178,20 @@ struct ModelSettings {
   friend bool operator==(const ModelSettings&, const ModelSettings&) = default;
 };
 
+/// Calls visit(name, member, description) for each size.
+template <class Visit>
+void visit_sizes(Visit&& visit) {
+  visit("batch", &ModelSettings::batch, "samples");
+  visit("resolution", &ModelSettings::resolution, "height and width of the images");
+  visit("sequence", &ModelSettings::sequence, "tokens of a sample");
+  visit("depth", &ModelSettings::depth, "depth");
+  visit("width", &ModelSettings::width, "width");
+  visit("heads", &ModelSettings::heads, "attention heads");
+  visit("classes", &ModelSettings::classes, "classes, or channels of the output");
+  visit("vocabulary", &ModelSettings::vocabulary, "tokens known");
+  visit("dropout", &ModelSettings::dropout, "dropout rate");
+}
+
 /// A model by name. The settings of a variant hold -1 where the model has no such size.
 struct ModelInfo {
   struct Variant {
@@ -144,6 +203,9 @@ struct ModelInfo {
   std::vector<Variant> variants;  ///< the first is the default
 };
 std::span<const ModelInfo> models();
+/// The sizes of a model that the largest one can be searched for, by name: those of its data, depth and
+/// width.
+std::map<std::string, std::int64_t ModelSettings::*> searched_sizes(const ModelInfo& model);
 
 struct TrainingOptions {
   std::string model = "ffn";

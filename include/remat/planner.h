@@ -64,6 +64,7 @@ struct LoggedPlan {
   Duration duration;
   Bytes peak;
   bool within_budget = false;
+  friend bool operator==(const LoggedPlan&, const LoggedPlan&) = default;
 };
 
 /// One call of planner `auto`: of a planner, for a bound or for a proof.
@@ -74,6 +75,7 @@ struct LogEntry {
   std::string arm;                          ///< the planner that was called, or "bound"
   std::optional<LoggedPlan> before, after;  ///< the incumbent; none before the first plan
   Duration bound;                           ///< lower bound on the duration after the call
+  friend bool operator==(const LogEntry&, const LogEntry&) = default;
 };
 
 /// (duration - bound) / bound after the call; nothing while no plan is within the budget.
@@ -159,8 +161,10 @@ struct PlannerInfo {
   std::string guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
   std::string source;       ///< paper or "Remat"
   /// Nothing if the problem is supported, else the reason in one line.
-  std::function<std::optional<std::string>(const Problem& problem)> supports;
-  std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run;
+  std::function<std::optional<std::string>(const Problem& problem)> supports = [](const Problem&) {
+    return std::nullopt;
+  };
+  std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run = {};
   /// True if the planner improves `Problem::starts`: callers should pass the plans they have. False for
   /// baselines, which are measured on their own plans.
   bool improves_starts = false;

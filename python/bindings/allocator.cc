@@ -30,41 +30,30 @@ Address allocate(CachingAllocator& allocator, nb::handle size, std::int64_t stre
                     " reserved");
 }
 
-AllocatorPeaks simulated(const Graph& graph, const BoundPlan& plan, const std::string& allocator,
+AllocatorPeaks simulated(const Graph& graph, const PlanRecord& plan, const std::string& allocator,
                          int most_steps) {
   if (most_steps < 1)
     throw UsageError("most_steps is " + std::to_string(most_steps) + ", and it is at least 1");
   const AllocatorConfig config = parse_allocator(allocator);
   nb::gil_scoped_release release;
-  return simulate_allocator(graph, checked_plan(graph, plan.record, OrderMode::kFree), config, most_steps);
+  return simulate_allocator(graph, checked_plan(graph, plan, OrderMode::kFree), config, most_steps);
 }
 
 void bind_peaks(nb::module_& m) {
-  const auto bytes = [](Bytes AllocatorPeaks::* which) {
-    return [which](const AllocatorPeaks& p) { return (p.*which).count(); };
-  };
-  nb::class_<AllocatorPeaks>(m, "AllocatorPeaks",
-                             "Peaks of a plan's device memory under an allocator, graph inputs included.")
-      .def_prop_ro("requested", bytes(&AllocatorPeaks::requested),
-                   "Peak of the requested bytes, before rounding.")
-      .def_prop_ro("allocated", bytes(&AllocatorPeaks::allocated), "In blocks that are in use.")
-      .def_prop_ro("reserved", bytes(&AllocatorPeaks::reserved),
-                   "Taken from the device, the cache included: what must fit.")
-      .def_ro("steps", &AllocatorPeaks::steps, "How many times the plan was run in sequence.")
-      .def_ro("is_steady", &AllocatorPeaks::is_steady,
+  using Peaks = AllocatorPeaks;
+  nb::class_<Peaks> peaks(m, "AllocatorPeaks",
+                          "Peaks of a plan's device memory under an allocator, graph inputs included.");
+  peaks.def_ro("requested", &Peaks::requested, "Peak of the requested bytes, before rounding.")
+      .def_ro("allocated", &Peaks::allocated, "In blocks that are in use.")
+      .def_ro("reserved", &Peaks::reserved, "Taken from the device, the cache included: what must fit.")
+      .def_ro("steps", &Peaks::steps, "How many times the plan was run in sequence.")
+      .def_ro("is_steady", &Peaks::is_steady,
               "The last run reserved no further memory, so that no later run will.")
-      .def(
-          "__eq__", [](const AllocatorPeaks& a, const AllocatorPeaks& b) { return a == b; },
-          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__",
-           [](const AllocatorPeaks& p) {
-             return nb::hash(nb::make_tuple(p.requested.count(), p.allocated.count(), p.reserved.count(),
-                                            p.steps, p.is_steady));
-           })
-      .def("__repr__", [](const AllocatorPeaks& p) {
+      .def("__repr__", [](const Peaks& p) {
         return "<remat.AllocatorPeaks: " + exact_bytes(p.allocated) + " allocated, " +
                exact_bytes(p.reserved) + " reserved>";
       });
+  def_value(peaks, &Peaks::requested, &Peaks::allocated, &Peaks::reserved, &Peaks::steps, &Peaks::is_steady);
   m.def("simulate_allocator", simulated, nb::arg("graph"), nb::arg("plan"), nb::arg("allocator") = "cuda",
         nb::kw_only(), nb::arg("most_steps") = 20,
         "Memory that PyTorch's caching allocator (see :class:`CachingAllocator`) takes from a device "
@@ -86,10 +75,7 @@ void bind_allocator(nb::module_& m) {
       PyErr_SetString(PyExc_MemoryError, full.what());
     }
   });
-  const auto bytes = [](Bytes AllocatorStats::* which) {
-    return [which](const CachingAllocator& a) { return (a.stats().*which).count(); };
-  };
-  const auto count = [](std::int64_t AllocatorStats::* which) {
+  const auto stat = [](auto AllocatorStats::* which) {
     return [which](const CachingAllocator& a) { return a.stats().*which; };
   };
   using Stats = AllocatorStats;
@@ -132,8 +118,7 @@ void bind_allocator(nb::module_& m) {
            "Releases the cached segments (mapped pages) without a block in use to the device.")
       .def("reset_peaks", &CachingAllocator::reset_peaks, "Restarts the peaks from the current amounts.")
       .def(
-          "size_of",
-          [](const CachingAllocator& a, Address address) { return a.block_at(address).size.count(); },
+          "size_of", [](const CachingAllocator& a, Address address) { return a.block_at(address).size; },
           nb::arg("address"), "The size of the block in use at `address`. Raises UsageError.")
       .def(
           "segment_of",
@@ -143,10 +128,10 @@ void bind_allocator(nb::module_& m) {
       .def(
           "blocks",
           [](const CachingAllocator& a) {
-            std::vector<std::tuple<Address, std::int64_t, Address, std::int64_t, std::string>> all;
+            std::vector<std::tuple<Address, Bytes, Address, std::int64_t, std::string>> all;
             for (const AllocatorBlock& b : a.blocks()) {
               const char* state = b.is_used ? "used" : b.is_mapped ? "cached" : "unmapped";
-              all.emplace_back(b.address, b.size.count(), b.segment, b.stream, state);
+              all.emplace_back(b.address, b.size, b.segment, b.stream, state);
             }
             return all;
           },
@@ -155,21 +140,19 @@ void bind_allocator(nb::module_& m) {
       .def_prop_ro(
           "allocator", [](const CachingAllocator& a) { return to_string(a.config()); },
           "As it was asked for.")
-      .def_prop_ro(
-          "capacity", [](const CachingAllocator& a) { return count_of(a.capacity()); },
-          "Bytes of the device; None: unlimited.")
-      .def_prop_ro("requested", bytes(&Stats::requested), "Requested bytes of the blocks in use.")
-      .def_prop_ro("requested_peak", bytes(&Stats::requested_peak))
-      .def_prop_ro("allocated", bytes(&Stats::allocated), "In blocks that are in use.")
-      .def_prop_ro("allocated_peak", bytes(&Stats::allocated_peak))
-      .def_prop_ro("reserved", bytes(&Stats::reserved), "Taken from the device, the cache included.")
-      .def_prop_ro("reserved_peak", bytes(&Stats::reserved_peak))
-      .def_prop_ro("allocations", count(&Stats::allocations), "Blocks in use.")
-      .def_prop_ro("segments", count(&Stats::segments),
+      .def_prop_ro("capacity", &CachingAllocator::capacity, "Bytes of the device; None: unlimited.")
+      .def_prop_ro("requested", stat(&Stats::requested), "Requested bytes of the blocks in use.")
+      .def_prop_ro("requested_peak", stat(&Stats::requested_peak))
+      .def_prop_ro("allocated", stat(&Stats::allocated), "In blocks that are in use.")
+      .def_prop_ro("allocated_peak", stat(&Stats::allocated_peak))
+      .def_prop_ro("reserved", stat(&Stats::reserved), "Taken from the device, the cache included.")
+      .def_prop_ro("reserved_peak", stat(&Stats::reserved_peak))
+      .def_prop_ro("allocations", stat(&Stats::allocations), "Blocks in use.")
+      .def_prop_ro("segments", stat(&Stats::segments),
                    "Current number of segments; an expandable one counts once.")
-      .def_prop_ro("retries", count(&Stats::retries),
+      .def_prop_ro("retries", stat(&Stats::retries),
                    "How many times all cached memory was released to make room.")
-      .def_prop_ro("failures", count(&Stats::failures), "Requests that failed nevertheless.")
+      .def_prop_ro("failures", stat(&Stats::failures), "Requests that failed nevertheless.")
       .def("__repr__", [](const CachingAllocator& a) {
         const Stats& now = a.stats();
         return "<remat.CachingAllocator: " + to_string(a.config()) + ", " + exact_bytes(now.allocated) +

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -10,11 +11,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
-#include <span>
+#include <filesystem>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "casters.h"
 #include "remat/graph.h"
 #include "remat/host.h"
 #include "remat/io.h"
@@ -24,8 +26,6 @@
 #include "remat/planner.h"
 
 namespace remat::python {
-
-namespace nb = nanobind;
 
 using Int64Array = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>;
 using Int32Array = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>>;
@@ -48,21 +48,60 @@ Array array_of(std::vector<T> entries) {
   return Array(reinterpret_cast<const typename Array::Scalar*>(owned->data()), {owned->size()}, owner);
 }
 
-template <class Tag>
-std::optional<std::int64_t> count_of(std::optional<Quantity<Tag>> amount) {
-  return amount ? std::optional(amount->count()) : std::nullopt;
+/// Reads a member, or a member of a member, for a property. A copy.
+template <class Owner, class Part, class... Parts>
+auto of(Part Owner::* first, Parts... rest) {
+  return [=](const Owner& owner) { return ((owner.*first).*....*rest); };
 }
 
-/// `remat.Plan`: the contents of a plan file. Steps are op indices, valid for the graph with `graph_hash`
-/// unless the plan was loaded and not checked yet.
-struct BoundPlan {
-  PlanRecord record;
-};
+/// Equality of what `key` makes of two objects.
+template <class T, class Key>
+void def_equal(nb::class_<T>& bound, Key key) {
+  bound.def(
+      "__eq__", [key](const T& a, const T& b) { return key(a) == key(b); }, nb::is_operator(),
+      nb::sig("def __eq__(self, other: object, /) -> bool"));
+}
+template <class T>
+void def_equal(nb::class_<T>& bound) {
+  def_equal(bound, [](const T& object) -> const T& { return object; });
+}
 
-/// `remat.Layout`: the contents of a layout file.
-struct BoundLayout {
-  LayoutRecord record;
-};
+/// Pickles an object as a tuple of members. `finish` completes a copy.
+template <class T, class... Members>
+void def_state(nb::class_<T>& bound, void (*finish)(T&), Members... members) {
+  bound
+      .def(
+          "__getstate__", [=](const T& object) { return state_of(object, std::tuple(members...)); },
+          nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__setstate__",
+          [=](T& object, nb::tuple state) {
+            T copy = from_state<T>(state, std::tuple(members...));
+            if (finish != nullptr) finish(copy);
+            new (&object) T(std::move(copy));
+          },
+          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
+}
+
+/// Equality, hash and pickles by these members: all of them.
+template <class T, class... Members>
+void def_value(nb::class_<T>& bound, Members... members) {
+  def_equal(bound);
+  def_state<T>(bound, nullptr, members...);
+  bound.def("__hash__", [=](const T& object) { return nb::hash(state_of(object, std::tuple(members...))); });
+}
+
+/// For the contents of a file: equality, hash and pickles by its text, and a method that writes it.
+template <class T>
+void def_file(nb::class_<T>& bound, std::string (*format)(const T&), T (*parse)(const std::string&),
+              void (*save)(const T&, const std::filesystem::path&), const char* save_doc) {
+  def_equal(bound, format);
+  bound.def("__hash__", [format](const T& object) { return nb::hash(nb::str(format(object).c_str())); })
+      .def("__getstate__", format)
+      .def("__setstate__", [parse](T& object, const std::string& text) { new (&object) T(parse(text)); })
+      .def("save", save, nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+           save_doc);
+}
 
 /// `remat.Simulation`: the cost of a sequence of steps, by the reference simulator.
 struct BoundSimulation {
@@ -94,11 +133,8 @@ std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak,
 /// The argument `host`: a Host, one bandwidth for both ways, or None. Throws GraphFault if the graph's time
 /// unit cannot time copies.
 std::optional<Host> host_of(nb::handle object, const Graph& graph);
-/// (value, "out" or "in", issue, wait) for each copy, from Python and back.
+/// (value, "out" or "in", issue, wait) for each copy.
 std::vector<Copy> copies_of(nb::handle object);
-std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> tuples_of(
-    const std::vector<Copy>& copies);
-
 /// Steps and copies of the record as a plan, valid in `order` and within the budget if one is given. Throws
 /// PlanFault if they break a rule.
 Plan checked_plan(const Graph& graph, const PlanRecord& record, OrderMode order,

@@ -14,10 +14,10 @@ BoundResult plan_alone(const Question& question, const std::string& planner, con
 }
 
 /// A plan of another program. Throws PlanFault where it is not valid.
-BoundResult judge(const Question& question, const std::string& name, const BoundPlan& plan,
+BoundResult judge(const Question& question, const std::string& name, const PlanRecord& plan,
                   const Effort& effort) {
   const Problem& asked = question.request.problem;
-  const Plan given = checked_plan(*asked.graph, plan.record, asked.order);
+  const Plan given = checked_plan(*asked.graph, plan, asked.order);
   const auto judged = [&](const Request& request, Limits& limits) {
     const auto run = [&given](const Problem&, Limits&) {
       PlanResult result;
@@ -65,13 +65,10 @@ void bind_options(nb::module_& m) {
 
 void bind_planners(nb::module_& m) {
   nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
-      .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
-      .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
-      .def_prop_ro(
-          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); },
-          "The planner's guarantee.")
-      .def_prop_ro(
-          "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
+      .def_ro("name", &PlannerInfo::name)
+      .def_ro("description", &PlannerInfo::description)
+      .def_ro("guarantee", &PlannerInfo::guarantee, "The planner's guarantee.")
+      .def_ro("source", &PlannerInfo::source, "The paper, or \"Remat\".")
       .def_ro("options", &PlannerInfo::options, "The planner's options, for `options` of `plan`.")
       .def("__repr__", [](const PlannerInfo& p) {
         return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));

@@ -64,18 +64,19 @@ PlanStore& plan_store() {
 }
 
 void bind_effort(nb::module_& m) {
-  nb::class_<Effort>(m, "Effort", "A planner's limits; see remat.planning.Effort.")
-      .def(
-          "__init__",
-          [](Effort* self, nb::handle time_limit, nb::handle work_limit,
-             const std::optional<std::string>& gap, nb::handle seed, nb::handle threads, nb::dict options) {
-            new (self) Effort(read_effort(time_limit, work_limit, gap, seed, threads, options));
-          },
-          nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("gap").none(), nb::arg("seed"),
-          nb::arg("threads"), nb::arg("options"),
-          nb::sig(
-              "def __init__(self, time_limit: float | str | None, work_limit: int | None, gap: str | None, "
+  nb::class_<Effort> effort_class(m, "Effort", "A planner's limits; see remat.planning.Effort.");
+  effort_class.def(
+      "__init__",
+      [](Effort* self, nb::handle time_limit, nb::handle work_limit, const std::optional<std::string>& gap,
+         nb::handle seed, nb::handle threads, nb::dict options) {
+        new (self) Effort(read_effort(time_limit, work_limit, gap, seed, threads, options));
+      },
+      nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("gap").none(), nb::arg("seed"),
+      nb::arg("threads"), nb::arg("options"),
+      nb::sig("def __init__(self, time_limit: float | str | None, work_limit: int | None, gap: str | None, "
               "seed: int, threads: int, options: dict[str, typing.Any]) -> None"));
+  def_state<Effort>(effort_class, nullptr, &Effort::options, &Effort::time_limit, &Effort::work_limit,
+                    &Effort::gap);
 }
 
 }  // namespace remat::python

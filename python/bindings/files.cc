@@ -16,9 +16,9 @@ Graph load_graph_file(const std::filesystem::path& path) {
   return std::move(loaded.graph);
 }
 
-BoundPlan load_plan_file(const std::filesystem::path& path) {
-  BoundPlan plan{with_fault<PlanFault>([&] { return load_plan(path); })};
-  warn(plan.record.warnings);
+PlanRecord load_plan_file(const std::filesystem::path& path) {
+  PlanRecord plan = with_fault<PlanFault>([&] { return load_plan(path); });
+  warn(plan.warnings);
   return plan;
 }
 

@@ -70,49 +70,27 @@ class Settings {
   std::vector<std::string> known_;
 };
 
-Graph make_random_layered(Settings given) {
-  RandomLayeredOptions o;
-  given.take("nodes", o.ops);
-  given.take("width", o.width);
-  given.take("layers", o.layers);
-  given.take("width_variability", o.width_variability);
-  given.take("edge_density", o.edge_density);
-  given.take("skip_density", o.skip_density);
-  given.take("seed", o.seed);
-  given.finish();
-  return random_layered(o);
+template <class Options>
+Options options_of(Settings& given) {
+  Options options;
+  visit_settings(options, [&](const char* name, auto& value, const char*) { given.take(name, value); });
+  return options;
 }
 
-Graph make_chain(Settings given) {
-  ChainOptions o;
+Graph make_chain(Settings& given) {
+  ChainOptions options = options_of<ChainOptions>(given);
   bool inference = false;
-  given.take("length", o.length);
-  given.take("bytes", o.bytes);
-  given.take("duration", o.duration);
   given.take("inference", inference);
   given.finish();
-  o.training = !inference;
-  return chain(o);
+  options.training = !inference;
+  return chain(options);
 }
 
-Graph make_random_dag(Settings given) {
-  RandomDagOptions o;
-  given.take("nodes", o.ops);
-  given.take("inputs", o.inputs);
-  given.take("reads", o.reads);
-  given.take("reach", o.reach);
-  given.take("max_outputs", o.max_outputs);
-  given.take("max_bytes", o.max_bytes);
-  given.take("max_duration", o.max_duration);
-  given.take("workspace_share", o.workspace_share);
-  given.take("never_share", o.never_share);
-  given.take("after_share", o.after_share);
-  given.take("kept_share", o.kept_share);
-  given.take("over_share", o.over_share);
-  given.take("random_share", o.random_share);
-  given.take("seed", o.seed);
+template <class Options>
+Graph make(Settings& given, Graph (*generator)(const Options&)) {
+  const Options options = options_of<Options>(given);
   given.finish();
-  return random_dag(o);
+  return generator(options);
 }
 
 /// lower, upper and size of each.
@@ -120,18 +98,12 @@ using Columns = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>,
 
 Columns generate_buffers(nb::dict given) {
   return with_fault<UsageError>([&] {
-    RandomBuffersOptions o;
     Settings settings("buffers", given);
-    settings.take("count", o.count);
-    settings.take("phases", o.phases);
-    settings.take("life", o.life);
-    settings.take("long_share", o.long_share);
-    settings.take("max_bytes", o.max_bytes);
-    settings.take("seed", o.seed);
+    const auto options = options_of<RandomBuffersOptions>(settings);
     settings.finish();
     Columns columns;
     auto& [lower, upper, size] = columns;
-    const auto buffers = random_buffers(o);
+    const auto buffers = random_buffers(options);
     for (const Buffer& buffer : buffers.raw()) {
       lower.push_back(buffer.first);
       upper.push_back(buffer.end);
@@ -142,26 +114,17 @@ Columns generate_buffers(nb::dict given) {
 }
 
 void take_sizes(Settings& given, const ModelSettings& standard, ModelSettings& sizes) {
-  const auto size = [&](const char* name, auto ModelSettings::* setting) {
-    if (standard.*setting != -1) given.take(name, sizes.*setting);
-  };
-  size("batch", &ModelSettings::batch);
-  size("resolution", &ModelSettings::resolution);
-  size("sequence", &ModelSettings::sequence);
-  size("depth", &ModelSettings::depth);
-  size("width", &ModelSettings::width);
-  size("heads", &ModelSettings::heads);
-  size("classes", &ModelSettings::classes);
-  size("vocabulary", &ModelSettings::vocabulary);
-  size("dropout", &ModelSettings::dropout);
+  visit_sizes([&](const char* name, auto size, const char*) {
+    if (standard.*size != -1) given.take(name, sizes.*size);
+  });
 }
 
 Graph generate(const std::string& kind, nb::dict given) {
   return with_fault<UsageError>([&] {
     Settings settings(kind, given);
-    if (kind == "random_layered") return make_random_layered(std::move(settings));
-    if (kind == "chain") return make_chain(std::move(settings));
-    if (kind == "random_dag") return make_random_dag(std::move(settings));
+    if (kind == "random_layered") return make(settings, random_layered);
+    if (kind == "chain") return make_chain(settings);
+    if (kind == "random_dag") return make(settings, random_dag);
     return training_graph(training_options(kind, given));
   });
 }

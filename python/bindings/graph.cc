@@ -27,14 +27,6 @@ ValueId checked_value(const Graph& graph, std::int64_t index) {
   return ValueId(index);
 }
 
-template <class Range>
-std::vector<std::int64_t> indices(const Range& ids) {
-  std::vector<std::int64_t> result;
-  result.reserve(std::size(ids));
-  for (auto id : ids) result.push_back(id.index());
-  return result;
-}
-
 BoolArray flags(const IndexVector<OpId, bool>& column) {
   std::vector<std::uint8_t> bytes(column.begin(), column.end());
   return array_of<BoolArray>(std::move(bytes));
@@ -47,17 +39,12 @@ nb::str repr_of_graph(const Graph& graph) {
 }
 
 void bind_sizes(nb::class_<Graph>& graph) {
-  graph.def_prop_ro("name", [](const Graph& g) { return g.name; })
-      .def_prop_ro(
-          "time_unit", [](const Graph& g) { return g.time_unit; }, "Unit of all durations, e.g. \"ns\".")
+  graph.def_ro("name", &Graph::name)
+      .def_ro("time_unit", &Graph::time_unit, "Unit of all durations, e.g. \"ns\".")
       .def_prop_ro("num_ops", [](const Graph& g) { return g.num_ops(); })
       .def_prop_ro("num_values", [](const Graph& g) { return g.num_values(); })
-      .def_prop_ro(
-          "resident", [](const Graph& g) { return g.resident.count(); },
-          "Bytes of all graph inputs: in memory from start to end.")
-      .def_prop_ro(
-          "base_duration", [](const Graph& g) { return g.base_duration.count(); },
-          "Duration of running every op once.")
+      .def_ro("resident", &Graph::resident, "Bytes of all graph inputs: in memory from start to end.")
+      .def_ro("base_duration", &Graph::base_duration, "Duration of running every op once.")
       .def_prop_ro(
           "keep_all_peak", [](const Graph& g) { return keep_all_peak(g).count(); },
           "Peak, in bytes, of running every op once in the graph's order; budgets in percent refer to "
@@ -101,12 +88,8 @@ void bind_columns(nb::class_<Graph>& graph) {
       .def_prop_ro(
           "recomputable", [](const Graph& g) { return flags(g.recomputable); }, nb::rv_policy::reference,
           "Whether each op may run more than once: bool array of shape (num_ops,), a copy.")
-      .def_prop_ro(
-          "inputs", [](const Graph& g) { return indices(g.graph_inputs); },
-          "Indices of the graph inputs, ascending.")
-      .def_prop_ro(
-          "outputs", [](const Graph& g) { return indices(g.graph_outputs); },
-          "Indices of the kept values, ascending.");
+      .def_ro("inputs", &Graph::graph_inputs, "Indices of the graph inputs, ascending.")
+      .def_ro("outputs", &Graph::graph_outputs, "Indices of the kept values, ascending.");
 }
 
 /// `remat.Value`: one value of a graph.
@@ -130,29 +113,18 @@ BoundValue value_of(const Graph& graph, ValueId v) {
 }
 
 void bind_value(nb::module_& m) {
-  nb::class_<BoundValue>(m, "Value", "One value of a graph: a storage of some bytes.")
-      .def_ro("index", &BoundValue::index)
+  nb::class_<BoundValue> value(m, "Value", "One value of a graph: a storage of some bytes.");
+  value.def_ro("index", &BoundValue::index)
       .def_ro("name", &BoundValue::name)
       .def_ro("bytes", &BoundValue::bytes)
       .def_ro("copy", &BoundValue::copy, "\"allowed\" or \"never\": whether plans may copy it to a host.")
       .def_ro("producer", &BoundValue::producer, "Index of the op that makes it; None for a graph input.")
       .def_ro("readers", &BoundValue::readers, "Indices of the ops that read it, ascending.")
-      .def(
-          "__getstate__",
-          [](const BoundValue& v) {
-            return std::tuple(v.index, v.name, v.bytes, v.copy, v.producer, v.readers);
-          },
-          nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__setstate__",
-          [](BoundValue& v, const std::tuple<std::int64_t, std::string, std::int64_t, std::string,
-                                             std::optional<std::int64_t>, std::vector<std::int64_t>>& state) {
-            new (&v) BoundValue(std::apply([](const auto&... field) { return BoundValue{field...}; }, state));
-          },
-          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"))
       .def("__repr__", [](const BoundValue& v) {
         return nb::str("<remat.Value {} {!r}: {} bytes>").format(v.index, v.name, v.bytes);
       });
+  def_state<BoundValue>(value, nullptr, &BoundValue::index, &BoundValue::name, &BoundValue::bytes,
+                        &BoundValue::copy, &BoundValue::producer, &BoundValue::readers);
 }
 
 void bind_entries(nb::class_<Graph>& graph) {
@@ -215,15 +187,11 @@ void bind_graph(nb::module_& m) {
       .def(
           "_repr_html_", [](const Graph& g) { return notebook_html(g); },
           "For notebooks: sizes, and the keep-all plan's memory by step.")
-      .def(
-          "save", [](const Graph& g, const std::filesystem::path& path) { save_graph(g, path); },
-          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.graph` file atomically. Raises RematError.")
-      .def(
-          "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, nb::is_operator(),
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("save", save_graph, nb::arg("path"),
+           nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+           "Writes a `remat.graph` file atomically. Raises RematError.")
       .def("__hash__", [](const Graph& g) { return nb::hash(nb::str(graph_hash(g).c_str())); })
-      .def("__getstate__", [](const Graph& g) { return format_graph(g); })
+      .def("__getstate__", format_graph)
       .def(
           "__setstate__",
           [](Graph& g, const std::string& text) { new (&g) Graph(parse_graph(text, "pickled graph").graph); })
@@ -231,6 +199,7 @@ void bind_graph(nb::module_& m) {
       .def(
           "__deepcopy__", [](nb::handle_t<Graph> self, nb::handle) { return nb::borrow(self); },
           nb::arg("memo"));
+  def_equal(graph);
 }
 
 }  // namespace remat::python

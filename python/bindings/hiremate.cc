@@ -40,23 +40,21 @@ std::vector<OpId> ops_of(nb::handle object, const std::string& what) {
 nb::list option_list(const std::vector<Option>& options) {
   nb::list list;
   for (const Option& option : options)
-    list.append(nb::make_tuple(list_of(option.forward), list_of(option.backward), list_of(option.refresh)));
+    list.append(nb::make_tuple(option.forward, option.backward, option.refresh));
   return list;
 }
 
 nb::tuple level_tuple(const Level& level) {
   nb::list members;
   for (const hiremate::Member& member : level.members) {
-    members.append(
-        nb::make_tuple(list_of(member.forward), list_of(member.backward), option_list(member.options)));
+    members.append(nb::make_tuple(member.forward, member.backward, option_list(member.options)));
   }
-  return nb::make_tuple(level.is_root, list_of(level.forward), list_of(level.backward), members);
+  return nb::make_tuple(level.is_root, level.forward, level.backward, members);
 }
 
 nb::list budget_list(const std::vector<LevelBudget>& budgets) {
   nb::list list;
-  for (const LevelBudget& budget : budgets)
-    list.append(nb::make_tuple(budget.peak.count(), count_of(budget.saved)));
+  for (const LevelBudget& budget : budgets) list.append(nb::make_tuple(budget.peak, budget.saved));
   return list;
 }
 

@@ -73,22 +73,13 @@ std::vector<Copy> copies_of(nb::handle object) {
   return copies;
 }
 
-std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> tuples_of(
-    const std::vector<Copy>& copies) {
-  std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> tuples;
-  for (const Copy& copy : copies) {
-    tuples.emplace_back(copy.value.index(), to_string(copy.way), copy.issue.index(), copy.wait.index());
-  }
-  return tuples;
-}
-
 void bind_host(nb::module_& m) {
-  nb::class_<Host>(
+  nb::class_<Host> host(
       m, "Host",
       "Memory outside the device, and the two channels to it: bytes per second `out` and `in_`\n"
       "(numbers, or texts such as \"25GB/s\"), seconds of `latency` for every copy, a `budget` of\n"
-      "host memory or None, and whether both ways are `shared`, taking turns on one link.")
-      .def("__init__", init_host, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
+      "host memory or None, and whether both ways are `shared`, taking turns on one link.");
+  host.def("__init__", init_host, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
            nb::arg("budget").none() = nb::none(), nb::arg("shared") = false,
            nb::sig(
                "def __init__(self, out: float | str, in_: float | str, latency: float = 0.0, budget: int | "
@@ -98,20 +89,13 @@ void bind_host(nb::module_& m) {
       .def_prop_ro(
           "latency", [](const Host& h) { return static_cast<double>(h.latency_ns) / 1e9; },
           "Seconds added to every copy.")
-      .def_prop_ro(
-          "budget", [](const Host& h) { return count_of(h.budget); }, "Bytes of host memory, or None.")
+      .def_ro("budget", &Host::budget, "Bytes of host memory, or None.")
       .def_ro("shared", &Host::shared, "Whether both ways take turns on one link.")
-      .def(
-          "__eq__", [](const Host& a, const Host& b) { return a == b; }, nb::is_operator(),
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__",
-           [](const Host& h) {
-             return nb::hash(nb::make_tuple(h.out, h.in, h.latency_ns, count_of(h.budget), h.shared));
-           })
       .def("__repr__", [](const Host& h) {
         return nb::str("remat.Host(out={}, in_={}, latency={}, budget={}, shared={})")
-            .format(h.out, h.in, static_cast<double>(h.latency_ns) / 1e9, count_of(h.budget), h.shared);
+            .format(h.out, h.in, static_cast<double>(h.latency_ns) / 1e9, h.budget, h.shared);
       });
+  def_value(host, &Host::out, &Host::in, &Host::latency_ns, &Host::budget, &Host::shared);
 }
 
 }  // namespace remat::python

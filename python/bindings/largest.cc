@@ -83,24 +83,14 @@ BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_
   return search(steps, budget, options, effort, progress);
 }
 
-using Setting = std::int64_t ModelSettings::*;
-
 /// The size of a model that `over` names. Throws UsageError where it has none.
-Setting size_of_model(const TrainingOptions& model, const std::string& over) {
-  const std::map<std::string, Setting> sizes{{"batch", &ModelSettings::batch},
-                                             {"sequence", &ModelSettings::sequence},
-                                             {"resolution", &ModelSettings::resolution},
-                                             {"depth", &ModelSettings::depth},
-                                             {"width", &ModelSettings::width}};
+std::int64_t ModelSettings::* size_of_model(const std::string& model, const std::string& over) {
+  const auto info = std::ranges::find(models(), model, &ModelInfo::name);
+  const auto sizes = searched_sizes(*info);
+  if (const auto found = sizes.find(over); found != sizes.end()) return found->second;
   std::vector<std::string> known;
-  for (const ModelInfo& info : models()) {
-    if (info.name != model.model) continue;
-    for (const auto& [name, setting] : sizes) {
-      if (info.variants.front().settings.*setting != -1) known.push_back(name);
-    }
-  }
-  if (std::ranges::find(known, over) == known.end()) throw UsageError(unknown_word("size", over, known));
-  return sizes.at(over);
+  for (const auto& [name, size] : sizes) known.push_back(name);
+  throw UsageError(unknown_word("size", over, known));
 }
 
 BoundLargest largest_of_model(const std::string& model, nb::dict settings, const std::string& over,
@@ -108,7 +98,7 @@ BoundLargest largest_of_model(const std::string& model, nb::dict settings, const
                               std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple, int rows,
                               const Effort& effort, nb::handle progress) {
   const TrainingOptions asked = with_fault<UsageError>([&] { return training_options(model, settings); });
-  const Setting setting = size_of_model(asked, over);
+  const auto setting = size_of_model(model, over);
   const StepsOfSize steps = [&](std::int64_t size) {
     TrainingOptions sized = asked;
     sized.settings.*setting = size;
@@ -128,21 +118,16 @@ auto if_fits(Get get) {
 
 void bind_row(nb::module_& m) {
   nb::class_<BoundRow>(m, "SizeRow", "The result for one size.")
-      .def_prop_ro("size", [](const BoundRow& b) { return b.row.size; })
+      .def_prop_ro("size", of(&BoundRow::row, &SizeRow::size))
       .def_prop_ro(
-          "status", [](const BoundRow& b) { return std::string(to_string(b.row.status())); },
-          "As in PlanResult, for the worst step.")
+          "status", [](const BoundRow& b) { return b.row.status(); }, "As in PlanResult, for the worst step.")
       .def_prop_ro("keep_all_peak", [](const BoundRow& b) { return b.row.keep_all_peak().count(); })
       .def_prop_ro("peak_lower_bound", [](const BoundRow& b) { return b.row.peak_bound().count(); })
       .def_prop_ro("peak", if_fits([](const SizeRow& r) { return r.peak().count(); }))
       .def_prop_ro("duration", if_fits([](const SizeRow& r) { return r.duration().count(); }),
                    "For the first step.")
-      .def_prop_ro("graphs", [](const BoundRow& b) { return b.row.graphs; })
-      .def_prop_ro("plans", [](const BoundRow& b) {
-        std::vector<BoundPlan> plans;
-        for (const PlanRecord& record : b.plans) plans.push_back({record});
-        return plans;
-      });
+      .def_prop_ro("graphs", of(&BoundRow::row, &SizeRow::graphs))
+      .def_prop_ro("plans", of(&BoundRow::plans));
 }
 
 }  // namespace
@@ -157,21 +142,15 @@ void bind_largest(nb::module_& m) {
   bind_row(m);
   m.attr("MOST_SIZE") = kMostSize;
   nb::class_<BoundLargest>(m, "LargestResult", "The largest size that fits, and a table of sizes.")
-      .def_prop_ro("rows", [](const BoundLargest& b) { return b.rows; })
-      .def_prop_ro("largest", [](const BoundLargest& b) { return b.result.largest; })
-      .def_prop_ro("impossible", [](const BoundLargest& b) { return b.result.impossible; })
-      .def_prop_ro("best", [](const BoundLargest& b) { return b.result.best; })
-      .def_prop_ro(
-          "missing", [](const BoundLargest& b) { return b.result.missing; },
-          "Size whose unknown graphs ended the search, or None.")
-      .def_prop_ro(
-          "stopped_by",
-          [](const BoundLargest& b) -> std::optional<std::string> {
-            if (!b.result.stopped_by) return std::nullopt;
-            return std::string(to_string(*b.result.stopped_by));
-          },
-          "The limit that ended the search, or None.")
-      .def_prop_ro("seconds", [](const BoundLargest& b) { return b.result.seconds; });
+      .def_prop_ro("rows", of(&BoundLargest::rows))
+      .def_prop_ro("largest", of(&BoundLargest::result, &LargestResult::largest))
+      .def_prop_ro("impossible", of(&BoundLargest::result, &LargestResult::impossible))
+      .def_prop_ro("best", of(&BoundLargest::result, &LargestResult::best))
+      .def_prop_ro("missing", of(&BoundLargest::result, &LargestResult::missing),
+                   "Size whose unknown graphs ended the search, or None.")
+      .def_prop_ro("stopped_by", of(&BoundLargest::result, &LargestResult::stopped_by),
+                   "The limit that ended the search, or None.")
+      .def_prop_ro("seconds", of(&BoundLargest::result, &LargestResult::seconds));
   m.def("find_largest", find_largest, nb::arg("families"), nb::arg("budget"), nb::arg("planner"),
         nb::arg("order"), nb::arg("range"), nb::arg("multiple"), nb::arg("guess").none(), nb::arg("rows"),
         nb::arg("effort"), nb::arg("progress").none(),

@@ -51,9 +51,9 @@ void solve(BoundLayoutResult& outcome, const Effort& effort, nb::handle progress
       progress);
 }
 
-BoundLayoutResult layout_plan(const Graph& graph, const BoundPlan& plan, nb::handle capacity,
+BoundLayoutResult layout_plan(const Graph& graph, const PlanRecord& plan, nb::handle capacity,
                               std::int64_t alignment, const Effort& effort, nb::handle progress) {
-  const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);
+  const Plan steps = checked_plan(graph, plan, OrderMode::kFree);
   PlanBuffers buffers = plan_buffers(graph, steps, alignment);
   const auto most = parse_budget_object(capacity, keep_all_peak(graph), floor_bound(graph).peak);
   if (most) buffers.problem.capacity = *most - buffers.resident;
@@ -76,10 +76,10 @@ BoundLayoutResult layout_buffers(nb::handle lower, nb::handle upper, nb::handle 
 }
 
 /// Checks all numbers of a layout, recomputed from the plan and the offsets alone.
-void check_layout(const Graph& graph, const BoundPlan& plan, const BoundLayout& layout) {
+void check_layout(const Graph& graph, const PlanRecord& plan, const LayoutRecord& layout) {
   nb::gil_scoped_release release;
-  const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);
-  const std::vector<std::string> differences = check_layout_record(graph, steps, layout.record);
+  const Plan steps = checked_plan(graph, plan, OrderMode::kFree);
+  const std::vector<std::string> differences = check_layout_record(graph, steps, layout);
   if (differences.empty()) return;
   std::string message = differences.front();
   for (std::size_t i = 1; i < differences.size(); ++i) message += "; " + differences[i];
@@ -91,80 +91,48 @@ void bind_layout_class(nb::module_& m) {
       .def_ro("value", &LayoutEntry::value, "The buffer's value; None for a workspace.")
       .def_ro("first", &LayoutEntry::first, "The step that writes it, or that uses the workspace.")
       .def_ro("end", &LayoutEntry::end, "The step after the last one that uses it.")
-      .def_prop_ro("bytes", [](const LayoutEntry& e) { return e.bytes.count(); })
-      .def_prop_ro(
-          "offset", [](const LayoutEntry& e) { return e.offset.count(); }, "Offset in the pool in bytes.")
+      .def_ro("bytes", &LayoutEntry::bytes)
+      .def_ro("offset", &LayoutEntry::offset, "Offset in the pool in bytes.")
       .def("__repr__", [](const LayoutEntry& e) {
         return nb::str("<remat.LayoutBuffer: value {}, steps [{}, {}), bytes [{}, {})>")
-            .format(e.value ? nb::cast(*e.value) : nb::none(), e.first, e.end, e.offset.count(),
-                    e.offset.count() + e.bytes.count());
+            .format(e.value, e.first, e.end, e.offset, e.offset + e.bytes);
       });
-  nb::class_<BoundLayout>(m, "Layout", "The offsets of a plan's buffers in one pool; never changes.")
-      .def_prop_ro(
-          "buffers", [](const BoundLayout& l) { return l.record.buffers; },
-          "Instances by the step that makes them, then workspaces; without empty ones.")
-      .def_prop_ro(
-          "alignment", [](const BoundLayout& l) { return l.record.alignment; },
-          "Every offset is a multiple of this.")
-      .def_prop_ro(
-          "arena", [](const BoundLayout& l) { return count_of(l.record.arena); },
-          "Bytes of graph inputs and pool; None if missing in the file.")
-      .def_prop_ro(
-          "resident", [](const BoundLayout& l) { return count_of(l.record.resident); },
-          "Bytes of the graph inputs, which are not laid out.")
-      .def_prop_ro(
-          "pool", [](const BoundLayout& l) { return count_of(l.record.pool); },
-          "Bytes of the one allocation that holds all buffers.")
-      .def_prop_ro(
-          "peak", [](const BoundLayout& l) { return count_of(l.record.peak); },
-          "Peak of the plan's live bytes.")
-      .def_prop_ro(
-          "arena_lower_bound", [](const BoundLayout& l) { return count_of(l.record.bound); },
-          "Lower bound on every arena of this plan, in bytes.")
-      .def_prop_ro(
-          "status", [](const BoundLayout& l) { return l.record.status; }, "\"optimal\" or \"feasible\".")
-      .def_prop_ro("graph_name", [](const BoundLayout& l) { return l.record.graph_name; })
-      .def_prop_ro("graph_hash", [](const BoundLayout& l) { return l.record.graph_hash; })
-      .def(
-          "save",
-          [](const BoundLayout& l, const std::filesystem::path& path) { save_layout(l.record, path); },
-          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.layout` file atomically. Raises RematError.")
-      .def(
-          "__eq__",
-          [](const BoundLayout& a, const BoundLayout& b) {
-            return format_layout(a.record) == format_layout(b.record);
-          },
-          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__",
-           [](const BoundLayout& l) { return nb::hash(nb::str(format_layout(l.record).c_str())); })
-      .def("__getstate__", [](const BoundLayout& l) { return format_layout(l.record); })
-      .def("__setstate__",
-           [](BoundLayout& l, const std::string& text) {
-             new (&l) BoundLayout{parse_layout(text, "pickled layout")};
-           })
-      .def("__repr__", [](const BoundLayout& l) {
-        const auto arena = count_of(l.record.arena);
+  nb::class_<LayoutRecord> layout(m, "Layout", "The offsets of a plan's buffers in one pool; never changes.");
+  layout
+      .def_prop_ro("buffers", of(&LayoutRecord::buffers),
+                   "Instances by the step that makes them, then workspaces; without empty ones.")
+      .def_ro("alignment", &LayoutRecord::alignment, "Every offset is a multiple of this.")
+      .def_ro("arena", &LayoutRecord::arena, "Bytes of graph inputs and pool; None if missing in the file.")
+      .def_ro("resident", &LayoutRecord::resident, "Bytes of the graph inputs, which are not laid out.")
+      .def_ro("pool", &LayoutRecord::pool, "Bytes of the one allocation that holds all buffers.")
+      .def_ro("peak", &LayoutRecord::peak, "Peak of the plan's live bytes.")
+      .def_ro("arena_lower_bound", &LayoutRecord::bound, "Lower bound on every arena of this plan, in bytes.")
+      .def_ro("status", &LayoutRecord::status, "\"optimal\" or \"feasible\".")
+      .def_ro("graph_name", &LayoutRecord::graph_name)
+      .def_ro("graph_hash", &LayoutRecord::graph_hash)
+      .def("__repr__", [](const LayoutRecord& l) {
         return nb::str("<remat.Layout of {!r}: {} buffers, arena {}>")
-            .format(l.record.graph_name, l.record.buffers.size(), arena ? nb::cast(*arena) : nb::none());
+            .format(l.graph_name, l.buffers.size(), l.arena);
       });
+  def_file<LayoutRecord>(
+      layout, format_layout, [](const std::string& text) { return parse_layout(text, "pickled layout"); },
+      save_layout, "Writes a `remat.layout` file atomically. Raises RematError.");
 }
 
 void bind_result(nb::module_& m) {
   using Result = BoundLayoutResult;
   nb::class_<Result>(m, "LayoutResult", "A layout within the capacity, if found, and what is proved.")
       .def_prop_ro(
-          "status", [](const Result& r) { return std::string(to_string(r.result.status)); },
+          "status", of(&Result::result, &LayoutResult::status),
           "\"optimal\": no smaller arena exists; \"feasible\": a layout within the capacity, if there is "
           "one;\n\"infeasible\": proved that none exists; \"unknown\": none found, nothing proved.")
-      .def_prop_ro(
-          "stopped_by", [](const Result& r) { return std::string(to_string(r.result.stopped_by)); },
-          "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
+      .def_prop_ro("stopped_by", of(&Result::result, &LayoutResult::stopped_by),
+                   "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
       .def_prop_ro(
           "layout",
-          [](const Result& r) -> std::optional<BoundLayout> {
+          [](const Result& r) -> std::optional<LayoutRecord> {
             if (!r.record || !r.found()) return std::nullopt;
-            return BoundLayout{*r.record};
+            return r.record;
           },
           "The layout of a plan; None if none was found within the capacity, and for plain buffers.")
       .def_prop_ro(
@@ -180,32 +148,30 @@ void bind_result(nb::module_& m) {
           "sequence, or None.")
       .def_prop_ro(
           "arena",
-          [](const Result& r) -> std::optional<std::int64_t> {
+          [](const Result& r) -> std::optional<Bytes> {
             if (!r.found()) return std::nullopt;
-            return (r.resident + r.result.arena).count();
+            return r.resident + r.result.arena;
           },
           "Bytes of graph inputs and pool, or None if none was found within the capacity.")
       .def_prop_ro(
-          "best_arena", [](const Result& r) { return (r.resident + r.result.arena).count(); },
+          "best_arena", [](const Result& r) { return r.resident + r.result.arena; },
           "The smallest arena found, within the capacity or not.")
       .def_prop_ro(
-          "live_peak", [](const Result& r) { return (r.resident + r.live_peak).count(); },
+          "live_peak", [](const Result& r) { return r.resident + r.live_peak; },
           "Peak of live bytes, with sizes rounded up to the alignment and graph inputs included.")
       .def_prop_ro(
-          "arena_lower_bound", [](const Result& r) { return (r.resident + r.result.bound.arena).count(); },
+          "arena_lower_bound", [](const Result& r) { return r.resident + r.result.bound.arena; },
           "Lower bound on every arena, in bytes.")
-      .def_prop_ro(
-          "arena_bound_argument", [](const Result& r) { return r.result.bound.argument; },
-          "Origin of `arena_lower_bound`: \"live_peak\" or \"search\".")
-      .def_prop_ro(
-          "seconds", [](const Result& r) { return r.result.seconds; }, "Wall-clock seconds.")
+      .def_prop_ro("arena_bound_argument", of(&Result::result, &LayoutResult::bound, &LayoutBound::argument),
+                   "Origin of `arena_lower_bound`: \"live_peak\" or \"search\".")
+      .def_prop_ro("seconds", of(&Result::result, &LayoutResult::seconds), "Wall-clock seconds.")
       .def_prop_ro(
           "counters", [](const Result& r) { return dict_of(r.result.counters); },
           nb::sig("def counters(self) -> dict[str, int]"), "Counters of the search.")
       .def("__repr__", [](const Result& r) {
         return nb::str("<remat.LayoutResult: {}, {} buffers, best arena {}, lower bound {}>")
-            .format(std::string(to_string(r.result.status)), r.problem.buffers.size(),
-                    (r.resident + r.result.arena).count(), (r.resident + r.result.bound.arena).count());
+            .format(r.result.status, r.problem.buffers.size(), r.resident + r.result.arena,
+                    r.resident + r.result.bound.arena);
       });
 }
 
@@ -240,8 +206,8 @@ void bind_layout(nb::module_& m) {
   m.def(
       "load_layout",
       [](const std::filesystem::path& path) {
-        BoundLayout layout{with_fault<PlanFault>([&] { return load_layout(path); })};
-        warn(layout.record.warnings);
+        LayoutRecord layout = with_fault<PlanFault>([&] { return load_layout(path); });
+        warn(layout.warnings);
         return layout;
       },
       nb::arg("path"), nb::sig("def load_layout(path: str | os.PathLike[str]) -> Layout"),

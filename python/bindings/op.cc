@@ -5,13 +5,6 @@
 namespace remat::python {
 namespace {
 
-template <class Row>
-std::vector<std::int64_t> indices(const Row& row) {
-  std::vector<std::int64_t> result;
-  for (auto id : row) result.push_back(id.index());
-  return result;
-}
-
 std::vector<std::pair<std::int64_t, std::int64_t>> to_pairs(nb::handle object, const std::string& what) {
   std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
   for (nb::handle item : items_of(object, what, "an array of pairs of integers")) {
@@ -49,19 +42,6 @@ void init_op(BoundOp* self, nb::object name, nb::object duration, nb::object inp
   });
   new (self) BoundOp(std::move(op));
 }
-
-/// For pickles.
-using State =
-    std::tuple<std::string, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
-               std::int64_t, std::string, std::string, std::string, std::string, std::vector<std::int64_t>,
-               std::string, std::optional<std::int64_t>, std::vector<std::pair<std::int64_t, std::int64_t>>>;
-
-State state_of(const BoundOp& o) {
-  return {o.name,   o.duration, o.inputs,    o.outputs, o.workspace, o.generator_state, o.kind,
-          o.module, o.source,   o.recompute, o.after,   o.phase,     o.forward_of,      o.over};
-}
-
-void set_state(BoundOp& op, const State& state) { new (&op) BoundOp(std::make_from_tuple<BoundOp>(state)); }
 
 nb::str repr_of_op(const BoundOp& op) {
   return nb::str("Op({!r}, duration={}, inputs={}, outputs={})")
@@ -157,24 +137,24 @@ std::vector<std::pair<std::int64_t, std::int64_t>> over_of(const Graph& graph, O
 }
 
 void bind_op(nb::module_& m) {
-  nb::class_<BoundOp>(m, "Op", "One op of a graph, with the field names of the file format.")
-      .def("__init__", init_op, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
-           nb::arg("fields"),
-           nb::sig("def __init__(self, name: str, duration: int, inputs: collections.abc.Sequence[int], "
-                   "outputs: collections.abc.Sequence[int], *, "
-                   "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
-                   "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
-                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '', "
-                   "generator_state: int = 0) -> None"),
-           "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
-           "indices,\n"
-           "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
-           "\"forward\",\n"
-           "\"loss\", \"backward\", \"update\" or \"\"; `over` holds pairs of an input and the output that "
-           "may be "
-           "written\n"
-           "over it; `generator_state` is the bytes of the state that an op of random numbers draws from.\n"
-           "Raises GraphError for a value of the wrong type.")
+  nb::class_<BoundOp> op(m, "Op", "One op of a graph, with the field names of the file format.");
+  op.def("__init__", init_op, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
+         nb::arg("fields"),
+         nb::sig("def __init__(self, name: str, duration: int, inputs: collections.abc.Sequence[int], "
+                 "outputs: collections.abc.Sequence[int], *, "
+                 "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
+                 "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
+                 "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '', "
+                 "generator_state: int = 0) -> None"),
+         "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
+         "indices,\n"
+         "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
+         "\"forward\",\n"
+         "\"loss\", \"backward\", \"update\" or \"\"; `over` holds pairs of an input and the output that "
+         "may be "
+         "written\n"
+         "over it; `generator_state` is the bytes of the state that an op of random numbers draws from.\n"
+         "Raises GraphError for a value of the wrong type.")
       .def_ro("name", &BoundOp::name)
       .def_ro("duration", &BoundOp::duration, "In the graph's time unit.")
       .def_ro("inputs", &BoundOp::inputs, "Indices of its input values.")
@@ -190,13 +170,12 @@ void bind_op(nb::module_& m) {
       .def_ro("phase", &BoundOp::phase)
       .def_ro("forward_of", &BoundOp::forward_of, "Index of the forward op that it differentiates, or None.")
       .def_ro("over", &BoundOp::over, "Pairs of an input and the output that may be written over it.")
-      .def(
-          "__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator(),
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__getstate__", state_of, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def("__setstate__", set_state, nb::arg("state"),
-           nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"))
       .def("__repr__", repr_of_op);
+  def_equal(op);
+  def_state<BoundOp>(op, nullptr, &BoundOp::name, &BoundOp::duration, &BoundOp::inputs, &BoundOp::outputs,
+                     &BoundOp::workspace, &BoundOp::generator_state, &BoundOp::kind, &BoundOp::module,
+                     &BoundOp::source, &BoundOp::recompute, &BoundOp::after, &BoundOp::phase,
+                     &BoundOp::forward_of, &BoundOp::over);
 }
 
 }  // namespace remat::python

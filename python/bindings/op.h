@@ -30,6 +30,12 @@ bool set_field(BoundOp& op, const std::string& field, nb::handle value, const st
 /// Throws InputError if `recompute` or `phase` is none of the known words.
 void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place);
 BoundOp op_of(const Graph& graph, OpId op);
+template <class Ids>
+std::vector<std::int64_t> indices(const Ids& ids) {
+  std::vector<std::int64_t> result;
+  for (auto id : ids) result.push_back(id.index());
+  return result;
+}
 /// Pairs of an input and an output.
 std::vector<std::pair<std::int64_t, std::int64_t>> over_of(const Graph& graph, OpId op);
 /// "op 3 'mm'", or "op 3" where the name is empty.

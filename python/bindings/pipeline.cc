@@ -82,33 +82,25 @@ nb::dict beside(const BoundPipeline& bound) {
 void bind_stage(nb::module_& m) {
   nb::class_<BoundStage>(m, "PipelineStage",
                          "The part of a model on one device of a pipeline, or in one of its chunks.")
-      .def_prop_ro("device", [](const BoundStage& b) { return b.stage.device; })
-      .def_prop_ro("chunk", [](const BoundStage& b) { return b.stage.chunk; })
+      .def_prop_ro("device", of(&BoundStage::stage, &PipelineStage::device))
+      .def_prop_ro("chunk", of(&BoundStage::stage, &PipelineStage::chunk))
       .def_prop_ro(
           "blocks", [](const BoundStage& b) { return std::pair(b.stage.first, b.stage.last); },
           "The first block, and the one after the last.")
-      .def_prop_ro(
-          "names", [](const BoundStage& b) { return b.names; }, "Modules of the blocks.")
-      .def_prop_ro(
-          "in_flight", [](const BoundStage& b) { return b.stage.in_flight; },
-          "Micro-batches in flight at most.")
-      .def_prop_ro(
-          "held", [](const BoundStage& b) { return b.stage.held.count(); },
-          "Bytes of parameters, gradients and optimizer state.")
-      .def_prop_ro(
-          "saved", [](const BoundStage& b) { return b.stage.saved.count(); },
-          "Bytes that one micro-batch keeps from its forward half to its backward half.")
-      .def_prop_ro(
-          "peak", [](const BoundStage& b) { return b.stage.peak.count(); },
-          "Peak of the device in bytes, by the reference simulator.")
-      .def_prop_ro(
-          "forward", [](const BoundStage& b) { return b.stage.forward.count(); }, "Time of one micro-batch.")
-      .def_prop_ro(
-          "backward", [](const BoundStage& b) { return b.stage.backward.count(); },
-          "Time of one micro-batch without recomputation.")
-      .def_prop_ro(
-          "recomputed", [](const BoundStage& b) { return b.stage.recomputed.count(); },
-          "Time of the recomputation.")
+      .def_ro("names", &BoundStage::names, "Modules of the blocks.")
+      .def_prop_ro("in_flight", of(&BoundStage::stage, &PipelineStage::in_flight),
+                   "Micro-batches in flight at most.")
+      .def_prop_ro("held", of(&BoundStage::stage, &PipelineStage::held),
+                   "Bytes of parameters, gradients and optimizer state.")
+      .def_prop_ro("saved", of(&BoundStage::stage, &PipelineStage::saved),
+                   "Bytes that one micro-batch keeps from its forward half to its backward half.")
+      .def_prop_ro("peak", of(&BoundStage::stage, &PipelineStage::peak),
+                   "Peak of the device in bytes, by the reference simulator.")
+      .def_prop_ro("forward", of(&BoundStage::stage, &PipelineStage::forward), "Time of one micro-batch.")
+      .def_prop_ro("backward", of(&BoundStage::stage, &PipelineStage::backward),
+                   "Time of one micro-batch without recomputation.")
+      .def_prop_ro("recomputed", of(&BoundStage::stage, &PipelineStage::recomputed),
+                   "Time of the recomputation.")
       .def_prop_ro(
           "policies", policies, nb::sig("def policies(self) -> list[tuple[str, bool, dict[str, list[int]]]]"),
           "For each block its module, whether it recomputes anything, and by kind of op the calls with "
@@ -120,16 +112,13 @@ void bind_stage(nb::module_& m) {
 void bind_pipeline(nb::module_& m) {
   bind_stage(m);
   nb::class_<BoundPipeline>(m, "PipelineResult", "A partition of a training step into stages.")
-      .def_prop_ro(
-          "status", [](const BoundPipeline& b) { return std::string(to_string(b.result.status)); },
-          "\"optimal\": no other cuts and choices make the slowest stage faster; otherwise as in "
-          "PlanResult.")
-      .def_prop_ro(
-          "stages", [](const BoundPipeline& b) { return b.stages; },
-          "By virtual stage; empty without a plan.")
-      .def_prop_ro("slowest", of_plan([](const PipelinePlan& p) { return p.slowest.count(); }),
+      .def_prop_ro("status", of(&BoundPipeline::result, &PipelineResult::status),
+                   "\"optimal\": no other cuts and choices make the slowest stage faster; otherwise as in "
+                   "PlanResult.")
+      .def_prop_ro("stages", of(&BoundPipeline::stages), "By virtual stage; empty without a plan.")
+      .def_prop_ro("slowest", of_plan([](const PipelinePlan& p) { return p.slowest; }),
                    "Time of the slowest device for one micro-batch.")
-      .def_prop_ro("duration", of_plan([](const PipelinePlan& p) { return p.duration.count(); }),
+      .def_prop_ro("duration", of_plan([](const PipelinePlan& p) { return p.duration; }),
                    "Duration of the step, without the optimizer.")
       .def_prop_ro("bubble", of_plan([](const PipelinePlan& p) { return p.bubble; }),
                    "Share of the devices' time that they are idle.")
@@ -137,16 +126,13 @@ void bind_pipeline(nb::module_& m) {
           "beside", beside, nb::sig("def beside(self) -> dict[str, int | None]"),
           "Durations of uniform cuts: \"uniform_own\" choices of each stage, \"uniform_same\" for all, "
           "\"uniform_full\" recomputation; None if that does not fit.")
-      .def_prop_ro(
-          "least_budget", [](const BoundPipeline& b) { return count_of(b.result.least_budget); },
-          "The least budget with a plan, if this budget has none.")
-      .def_prop_ro(
-          "reason", [](const BoundPipeline& b) { return b.result.reason; },
-          "The reason why there is no plan.")
-      .def_prop_ro("seconds", [](const BoundPipeline& b) { return b.result.seconds; })
+      .def_prop_ro("least_budget", of(&BoundPipeline::result, &PipelineResult::least_budget),
+                   "The least budget with a plan, if this budget has none.")
+      .def_prop_ro("reason", of(&BoundPipeline::result, &PipelineResult::reason),
+                   "The reason why there is no plan.")
+      .def_prop_ro("seconds", of(&BoundPipeline::result, &PipelineResult::seconds))
       .def("__repr__", [](const BoundPipeline& b) {
-        return nb::str("<remat.PipelineResult: {} stages, {}>")
-            .format(b.stages.size(), std::string(to_string(b.result.status)));
+        return nb::str("<remat.PipelineResult: {} stages, {}>").format(b.stages.size(), b.result.status);
       });
   m.def("plan_pipeline", plan_stages, nb::arg("graphs"), nb::arg("stages"), nb::arg("microbatches"),
         nb::arg("budget"), nb::arg("schedule"), nb::arg("chunks"), nb::arg("executor"),

@@ -41,8 +41,8 @@ BoundSimulation simulate_steps(const Graph& graph, nb::handle steps, nb::handle 
 }
 
 /// Checks all numbers of a plan, recomputed from its steps.
-BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host) {
-  PlanRecord record = plan.record;
+BoundSimulation check(const Graph& graph, const PlanRecord& plan, nb::handle host) {
+  PlanRecord record = plan;
   if (const auto given = host_of(host, graph)) record.host = given;
   if (record.host) with_fault<GraphFault>([&] { require_time_unit(graph); });
   nb::gil_scoped_release release;
@@ -56,7 +56,7 @@ BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host
   return simulate_plan(graph, steps, record.host);
 }
 
-void init_plan(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order,
+void init_plan(PlanRecord* self, const Graph& graph, nb::object steps, const std::string& order,
                nb::object copies, nb::object host, std::optional<std::int64_t> budget,
                const std::string& planner) {
   PlanRecord record = record_of(graph, steps, copies, host);
@@ -73,25 +73,24 @@ void init_plan(BoundPlan* self, const Graph& graph, nb::object steps, const std:
     record.overhead = overhead(graph, cost.duration);
   }
   record.status = to_string(Status::kFeasible);
-  new (self) BoundPlan{std::move(record)};
+  new (self) PlanRecord{std::move(record)};
 }
 
-nb::str repr_of_plan(const BoundPlan& plan) {
-  const auto peak = count_of(plan.record.peak);
+nb::str repr_of_plan(const PlanRecord& plan) {
   return nb::str("<remat.Plan of {!r}: {} steps, peak {}, overhead {}>")
-      .format(plan.record.graph_name, plan.record.steps.size(), peak ? nb::cast(*peak) : nb::none(),
-              percent_text(plan.record.overhead));
+      .format(plan.graph_name, plan.steps.size(), plan.peak, percent_text(plan.overhead));
 }
 
 /// List indexing: `index` is an integer (negative: from the end) or a slice.
 template <class Index, class Item>
-Item item(const BoundPlan& plan, Index index) {
-  return nb::cast<Item>(nb::object(nb::cast(plan.record.steps)[index]));
+Item item(const PlanRecord& plan, Index index) {
+  return nb::cast<Item>(nb::object(nb::cast(plan.steps)[index]));
 }
 
 void bind_plan_class(nb::module_& m) {
-  nb::class_<BoundPlan>(m, "Plan", "A sequence of steps, each running one op, and its cost; immutable.")
-      .def("__init__", init_plan, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
+  nb::class_<PlanRecord> plan(m, "Plan",
+                              "A sequence of steps, each running one op, and its cost; immutable.");
+  plan.def("__init__", init_plan, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
            nb::kw_only(), nb::arg("copies") = nb::make_tuple(), nb::arg("host").none() = nb::none(),
            nb::arg("budget") = nb::none(), nb::arg("planner") = "",
            nb::sig(
@@ -100,73 +99,54 @@ void bind_plan_class(nb::module_& m) {
                "float | str | None = None, budget: int | None = None, planner: str = '') -> None"),
            "From op indices, and copies to a host and back; simulated at once. `budget`: the plan's "
            "budget in bytes. Raises PlanError naming the first broken rule, the budget's included.")
+      .def_ro("steps", &PlanRecord::steps, "The op index of every step, as a list.")
       .def_prop_ro(
-          "steps", [](const BoundPlan& p) { return p.record.steps; },
-          "The op index of every step, as a list.")
-      .def_prop_ro(
-          "copies", [](const BoundPlan& p) { return tuples_of(p.record.copies); },
+          "copies",
+          [](const PlanRecord& p) {
+            std::vector<std::tuple<ValueId, Way, StepId, StepId>> copies;
+            for (const Copy& copy : p.copies)
+              copies.emplace_back(copy.value, copy.way, copy.issue, copy.wait);
+            return copies;
+          },
           "Copies to the host and back: value, \"out\" or \"in\", step of issue, step of wait "
           "(docs/model.md).")
-      .def_prop_ro(
-          "host", [](const BoundPlan& p) { return p.record.host; },
-          "The host that `duration` refers to, or None.")
-      .def_prop_ro(
-          "peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
-          "Bytes, graph inputs included; None if missing in the file.")
-      .def_prop_ro(
-          "duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
-          "Sum over all steps, in the graph's time unit; None if missing in the file.")
-      .def_prop_ro(
-          "overhead", [](const BoundPlan& p) { return p.record.overhead; },
-          "Extra duration as a fraction of running every op once; None if missing in the file.")
-      .def_prop_ro(
-          "budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
-          "The plan's budget in bytes, or None.")
-      .def_prop_ro(
-          "order", [](const BoundPlan& p) { return std::string(to_string(p.record.order)); },
-          "\"fixed\" or \"free\".")
-      .def_prop_ro("planner", [](const BoundPlan& p) { return p.record.planner; })
-      .def_prop_ro("seed", [](const BoundPlan& p) { return p.record.seed; })
-      .def_prop_ro("status", [](const BoundPlan& p) { return p.record.status; })
-      .def_prop_ro("graph_name", [](const BoundPlan& p) { return p.record.graph_name; })
-      .def_prop_ro("graph_hash", [](const BoundPlan& p) { return p.record.graph_hash; })
-      .def_prop_ro("peak_lower_bound", [](const BoundPlan& p) { return count_of(p.record.peak_bound); })
-      .def_prop_ro("duration_lower_bound",
-                   [](const BoundPlan& p) { return count_of(p.record.duration_bound); })
+      .def_prop_ro("host", of(&PlanRecord::host), "The host that `duration` refers to, or None.")
+      .def_ro("peak", &PlanRecord::peak, "Bytes, graph inputs included; None if missing in the file.")
+      .def_ro("duration", &PlanRecord::duration,
+              "Sum over all steps, in the graph's time unit; None if missing in the file.")
+      .def_ro("overhead", &PlanRecord::overhead,
+              "Extra duration as a fraction of running every op once; None if missing in the file.")
+      .def_ro("budget", &PlanRecord::budget, "The plan's budget in bytes, or None.")
+      .def_ro("order", &PlanRecord::order, "\"fixed\" or \"free\".")
+      .def_ro("planner", &PlanRecord::planner)
+      .def_ro("seed", &PlanRecord::seed)
+      .def_ro("status", &PlanRecord::status)
+      .def_ro("graph_name", &PlanRecord::graph_name)
+      .def_ro("graph_hash", &PlanRecord::graph_hash)
+      .def_ro("peak_lower_bound", &PlanRecord::peak_bound)
+      .def_ro("duration_lower_bound", &PlanRecord::duration_bound)
       .def(
           "memory",
-          [](const BoundPlan& p, const Graph& graph) {
+          [](const PlanRecord& p, const Graph& graph) {
             return array_of<Int64Array>(
-                simulate_plan(graph, checked_plan(graph, p.record, OrderMode::kFree), std::nullopt).memory);
+                simulate_plan(graph, checked_plan(graph, p, OrderMode::kFree), std::nullopt).memory);
           },
           nb::arg("graph"),
           "Bytes in memory at every step: int64 array of shape (len(steps),). Raises PlanError.")
+      .def("__len__", [](const PlanRecord& p) { return p.steps.size(); })
       .def(
-          "save", [](const BoundPlan& p, const std::filesystem::path& path) { save_plan(p.record, path); },
-          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a `remat.plan` file atomically. Raises RematError.")
-      .def("__len__", [](const BoundPlan& p) { return p.record.steps.size(); })
-      .def(
-          "__iter__", [](const BoundPlan& p) { return nb::iter(nb::cast(p.record.steps)); },
+          "__iter__", [](const PlanRecord& p) { return nb::iter(nb::cast(p.steps)); },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[int]"))
       .def("__getitem__", item<std::int64_t, std::int64_t>,
            nb::sig("def __getitem__(self, index: int, /) -> int"), "The op index of a step.")
       .def("__getitem__", item<nb::slice, std::vector<std::int64_t>>,
            nb::sig("def __getitem__(self, index: slice, /) -> list[int]"))
       .def(
-          "__eq__",
-          [](const BoundPlan& a, const BoundPlan& b) {
-            return format_plan(a.record) == format_plan(b.record);
-          },
-          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__", [](const BoundPlan& p) { return nb::hash(nb::str(format_plan(p.record).c_str())); })
-      .def("__getstate__", [](const BoundPlan& p) { return format_plan(p.record); })
-      .def(
-          "__setstate__",
-          [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
-      .def(
-          "_repr_html_", [](const BoundPlan& p) { return notebook_html(p.record); }, "For notebooks.")
+          "_repr_html_", [](const PlanRecord& p) { return notebook_html(p); }, "For notebooks.")
       .def("__repr__", repr_of_plan);
+  def_file<PlanRecord>(
+      plan, format_plan, [](const std::string& text) { return parse_plan(text, "pickled plan"); }, save_plan,
+      "Writes a `remat.plan` file atomically. Raises RematError.");
 }
 
 template <class Get>
@@ -185,39 +165,33 @@ double share(const BoundSimulation& s, Duration busy) {
 /// What copies add.
 void bind_traffic(nb::class_<BoundSimulation>& simulation) {
   simulation
-      .def_prop_ro("stalled", timed([](const BoundSimulation& s) { return s.cost.traffic.stalled.count(); }),
+      .def_prop_ro("stalled", timed(of(&BoundSimulation::cost, &Simulation::traffic, &Traffic::stalled)),
                    nb::sig("def stalled(self) -> int"), "Time that the device waits for copies.")
-      .def_prop_ro(
-          "bytes_out", [](const BoundSimulation& s) { return s.cost.traffic.out.count(); },
-          "Bytes copied to the host.")
-      .def_prop_ro(
-          "bytes_in", [](const BoundSimulation& s) { return s.cost.traffic.in.count(); },
-          "Bytes copied back.")
+      .def_prop_ro("bytes_out", of(&BoundSimulation::cost, &Simulation::traffic, &Traffic::out),
+                   "Bytes copied to the host.")
+      .def_prop_ro("bytes_in", of(&BoundSimulation::cost, &Simulation::traffic, &Traffic::in),
+                   "Bytes copied back.")
       .def_prop_ro(
           "busy_out", timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_out); }),
           nb::sig("def busy_out(self) -> float"), "Share of `duration` in which copies out are running.")
       .def_prop_ro(
           "busy_in", timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_in); }),
           nb::sig("def busy_in(self) -> float"), "Share of `duration` in which copies in are running.")
-      .def_prop_ro(
-          "host_peak", [](const BoundSimulation& s) { return s.cost.traffic.host_peak.count(); },
-          "Peak of the bytes on the host.");
+      .def_prop_ro("host_peak", of(&BoundSimulation::cost, &Simulation::traffic, &Traffic::host_peak),
+                   "Peak of the bytes on the host.");
 }
 
 void bind_simulation_class(nb::module_& m) {
   nb::class_<BoundSimulation> simulation(
       m, "Simulation", "The cost of running a sequence of steps, by the reference simulator.");
   bind_traffic(simulation);
-  simulation.def_prop_ro(
-                "peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
-      .def_prop_ro(
-          "peak_step", [](const BoundSimulation& s) { return s.cost.peak_step.index(); },
-          "The first step that reaches the peak.")
-      .def_prop_ro("duration", timed([](const BoundSimulation& s) { return s.cost.duration.count(); }),
+  simulation.def_prop_ro("peak", of(&BoundSimulation::cost, &Simulation::peak), "Bytes.")
+      .def_prop_ro("peak_step", of(&BoundSimulation::cost, &Simulation::peak_step),
+                   "The first step that reaches the peak.")
+      .def_prop_ro("duration", timed(of(&BoundSimulation::cost, &Simulation::duration)),
                    nb::sig("def duration(self) -> int"),
                    "In the graph's time unit. Raises UsageError for copies without a host.")
-      .def_prop_ro("overhead", timed([](const BoundSimulation& s) { return s.overhead; }),
-                   nb::sig("def overhead(self) -> float"),
+      .def_prop_ro("overhead", timed(of(&BoundSimulation::overhead)), nb::sig("def overhead(self) -> float"),
                    "Extra duration as a fraction of running every op once.")
       .def_ro("recomputed_ops", &BoundSimulation::recomputed_ops, "Steps beyond the first run of each op.")
       .def_prop_ro(
@@ -227,8 +201,8 @@ void bind_simulation_class(nb::module_& m) {
               "Step, input and output wherever an output is written over an input that is not read again.")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
-            .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(),
-                    s.is_timed ? nb::cast(s.cost.duration.count()) : nb::str("unknown"));
+            .format(s.memory.size(), s.cost.peak, s.cost.peak_step,
+                    s.is_timed ? nb::cast(s.cost.duration) : nb::str("unknown"));
       });
 }
 

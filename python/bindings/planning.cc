@@ -30,6 +30,33 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
   return question;
 }
 
+/// For pickles: texts, and objects that can be pickled.
+nb::tuple state_of_question(const Question& q) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (const OptionInfo& option : request_options()) {
+    options.emplace_back(option.name, option_of(q.request, option.name));
+  }
+  return nb::make_tuple(q.graph_object, q.budget, q.asked_budget, options, q.request.problem.host,
+                        q.request.planner, q.request.effort);
+}
+
+void set_question(Question& question, nb::tuple t) {
+  Question q;
+  q.graph_object = nb::object(t[0]);
+  q.budget = nb::cast<std::optional<Bytes>>(t[1]);
+  q.asked_budget = nb::cast<std::string>(t[2]);
+  for (const auto& [name, text] : nb::cast<std::vector<std::pair<std::string, std::string>>>(t[3])) {
+    set_option(q.request, name, text);
+  }
+  q.request.planner = nb::cast<std::string>(t[5]);
+  q.request.effort = nb::cast<Effort>(t[6]);
+  Problem& problem = q.request.problem;
+  problem.graph = &nb::cast<const Graph&>(q.graph_object);
+  problem.budget = q.budget.value_or(kNoBudget);
+  problem.host = nb::cast<std::optional<Host>>(t[4]);
+  new (&question) Question(std::move(q));
+}
+
 /// Planners that improve plans start from the process's plan store, so that more memory is never slower.
 BoundResult bound_plan(const Question& asked, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
@@ -58,12 +85,12 @@ BoundResult bound_plan(const Question& asked, const std::string& planner, const 
   return outcome;
 }
 
-std::optional<std::int64_t> arena_of_plan(const BoundResult& r) {
+std::optional<Bytes> arena_of_plan(const BoundResult& r) {
   if (!r.within()) return std::nullopt;
-  if (r.layout) return count_of(r.layout->arena);
+  if (r.layout) return r.layout->arena;
   constexpr std::int64_t kCacheLine = 64;
   const PlanBuffers buffers = plan_buffers(*r.question.request.problem.graph, *r.result.plan, kCacheLine);
-  return (buffers.resident + glance_layout(buffers.problem).arena).count();
+  return buffers.resident + glance_layout(buffers.problem).arena;
 }
 
 std::int64_t smallest_known_budget_of(BoundResult& r) {
@@ -126,12 +153,10 @@ void raise_if_no_plan(BoundResult& r) {
                     false, r.floor, *r.smallest_known);
 }
 
-std::optional<BoundPlan> plan_of(const BoundResult& r, bool within) {
+std::optional<PlanRecord> plan_of(const BoundResult& r, bool within) {
   if (!r.record || r.within() != within) return std::nullopt;
-  return BoundPlan{*r.record};
+  return r.record;
 }
-
-double overhead_of(const BoundResult& r) { return r.record->overhead.value(); }
 
 template <class Get>
 auto if_within(Get get) {
@@ -144,19 +169,18 @@ auto if_within(Get get) {
 void bind_outcome(nb::class_<BoundResult>& result) {
   result
       .def_prop_ro(
-          "status", [](const BoundResult& r) { return std::string(to_string(r.result.status)); },
+          "status", of(&BoundResult::result, &PlanResult::status),
           "\"optimal\": proved least duration in this order; \"feasible\": a plan within the budget;\n"
           "\"infeasible\": proved that none exists; \"unknown\": none found, nothing proved.")
-      .def_prop_ro(
-          "stopped_by", [](const BoundResult& r) { return std::string(to_string(r.result.stopped_by)); },
-          "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
+      .def_prop_ro("stopped_by", of(&BoundResult::result, &PlanResult::stopped_by),
+                   "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
       .def_prop_ro(
           "plan", [](const BoundResult& r) { return plan_of(r, true); }, "A plan within the budget, or None.")
       .def_prop_ro(
           "closest", [](const BoundResult& r) { return plan_of(r, false); },
           "If no plan is within the budget: the one with the smallest peak, for display only, not to be\n"
           "run; else None.")
-      .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
+      .def_prop_ro("peak", if_within(of(&BoundResult::result, &PlanResult::cost, &Simulation::peak)),
                    "Of `plan`, in bytes, or None.")
       .def_prop_ro(
           "arena", arena_of_plan,
@@ -166,59 +190,46 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "bytes;\n"
           "`remat.layout` may find a smaller one.")
       .def_prop_ro(
-          "layout",
-          [](const BoundResult& r) -> std::optional<BoundLayout> {
-            if (!r.within() || !r.layout) return std::nullopt;
-            return BoundLayout{*r.layout};
-          },
+          "layout", [](const BoundResult& r) { return r.within() ? r.layout : std::nullopt; },
           "Layout of `plan` if the budget is on the arena; else None.")
       .def_prop_ro(
           "allocator_peaks", [](const BoundResult& r) { return r.within() ? r.peaks : std::nullopt; },
           "Allocator peaks of `plan` if the budget is on reserved bytes; else None.")
       .def_prop_ro(
           "executor",
-          [](const BoundResult& r) {
-            return std::string(to_string(r.executor_plan ? r.executor_plan->executor : Executor::kRemat));
-          },
+          [](const BoundResult& r) { return r.executor_plan ? r.executor_plan->executor : Executor::kRemat; },
           "The executor whose limits `plan` keeps: \"remat\", \"partitioner\" or \"checkpoint\" "
           "(docs/executors.md).")
-      .def_prop_ro(
-          "full", [](const BoundResult& r) { return r.full; }, nb::sig("def full(self) -> PlanResult | None"),
-          "With an executor: the result over all plans, within the same budget; else None.")
+      .def_prop_ro("full", of(&BoundResult::full), nb::sig("def full(self) -> PlanResult | None"),
+                   "With an executor: the result over all plans, within the same budget; else None.")
       .def_prop_ro(
           "saved",
-          [](const BoundResult& r) -> std::optional<std::vector<std::int64_t>> {
+          [](const BoundResult& r) -> std::optional<std::vector<ValueId>> {
             if (!r.within() || !r.executor_plan) return std::nullopt;
-            std::vector<std::int64_t> saved;
-            for (ValueId v : r.executor_plan->saved) saved.push_back(v.index());
-            return saved;
+            return r.executor_plan->saved;
           },
           "With an executor: the values that the forward half saves for the backward half; else None.")
       .def_prop_ro(
           "regions",
-          [](const BoundResult& r)
-              -> std::optional<std::vector<std::pair<std::string, std::vector<std::int64_t>>>> {
+          [](const BoundResult& r) -> std::optional<std::vector<std::pair<std::string, std::vector<OpId>>>> {
             if (!r.within() || !r.executor_plan || r.executor_plan->executor != Executor::kCheckpoint)
               return std::nullopt;
-            std::vector<std::pair<std::string, std::vector<std::int64_t>>> regions;
+            std::vector<std::pair<std::string, std::vector<OpId>>> regions;
             for (const CheckpointRegion& region : r.executor_plan->regions) {
-              auto& again = regions.emplace_back(region.name, std::vector<std::int64_t>()).second;
-              for (OpId op : region.again) again.push_back(op.index());
+              regions.emplace_back(region.name, region.again);
             }
             return regions;
           },
           "With the executor \"checkpoint\": the recomputed ops of each region, in order; else None.")
-      .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
+      .def_prop_ro("duration", if_within(of(&BoundResult::result, &PlanResult::cost, &Simulation::duration)),
                    "Of `plan`, in the graph's time unit, or None.")
-      .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
+      .def_prop_ro("overhead", if_within([](const BoundResult& r) { return r.record->overhead.value(); }),
                    "Of `plan`: extra duration as a fraction of running every op once, or None.")
       .def_prop_ro("gap", if_within([](const BoundResult& r) { return gap(r.result); }),
                    "(duration - duration_lower_bound) / duration_lower_bound, or None.")
       .def_prop_ro(
           "best_peak",
-          [](const BoundResult& r) {
-            return r.record ? std::optional(r.result.cost.peak.count()) : std::nullopt;
-          },
+          [](const BoundResult& r) { return r.record ? std::optional(r.result.cost.peak) : std::nullopt; },
           "Peak of `plan` or `closest` in bytes, or None.")
       .def("smallest_known_budget", smallest_known_budget_of,
            "The smallest budget in bytes that is known to work: the least peak of `plan`, `closest`, "
@@ -231,29 +242,19 @@ void bind_outcome(nb::class_<BoundResult>& result) {
            "Raises InfeasibleError if `status` is \"infeasible\", and NoPlanError if nothing was found.");
 }
 
-/// All fields of a log entry.
-auto facts(const LogEntry& e) {
-  const auto counts = [](const std::optional<LoggedPlan>& plan) {
-    return plan ? std::tuple(plan->duration.count(), plan->peak.count(), plan->within_budget)
-                : std::tuple(std::int64_t{-1}, std::int64_t{-1}, false);
-  };
-  return std::tuple(e.seconds, e.work, e.round, e.arm, counts(e.before), counts(e.after), e.bound.count());
-}
-
 void bind_log(nb::module_& m) {
   const auto of = [](std::optional<LoggedPlan> LogEntry::* when, auto LoggedPlan::* which) {
-    return [when, which](const LogEntry& e) -> std::optional<std::int64_t> {
-      if (!(e.*when)) return std::nullopt;
-      return (*(e.*when).*which).count();
+    return [when, which](const LogEntry& e) {
+      return e.*when ? std::optional(*(e.*when).*which) : std::nullopt;
     };
   };
   const auto number = [](std::int64_t value) { return std::to_string(value); };
-  nb::class_<LogEntry>(
+  nb::class_<LogEntry> entry(
       m, "LogEntry",
       "One call that planner \"auto\" made, of a planner or for a bound. Plans are the best known, "
       "within\n"
-      "the budget or not; None before the first.")
-      .def_ro("seconds", &LogEntry::seconds, "Seconds from the start of planning to the end of the call.")
+      "the budget or not; None before the first.");
+  entry.def_ro("seconds", &LogEntry::seconds, "Seconds from the start of planning to the end of the call.")
       .def_ro("work", &LogEntry::work, "Units of work of the call.")
       .def_ro("round", &LogEntry::round,
               "Number of the round, from 1; each is as long as all earlier ones together.")
@@ -267,55 +268,48 @@ void bind_log(nb::module_& m) {
       .def_prop_ro(
           "within_budget", [](const LogEntry& e) { return e.after && e.after->within_budget; },
           "Whether the plan after the call is within the budget.")
-      .def_prop_ro(
-          "duration_lower_bound", [](const LogEntry& e) { return e.bound.count(); },
-          "Lower bound on the duration of every plan within the budget, after the call.")
+      .def_ro("duration_lower_bound", &LogEntry::bound,
+              "Lower bound on the duration of every plan within the budget, after the call.")
       .def_prop_ro(
           "gap", [](const LogEntry& e) { return gap(e); },
           "(duration_after - duration_lower_bound) / duration_lower_bound if the plan is within the "
           "budget; else None.")
-      .def(
-          "__eq__", [](const LogEntry& a, const LogEntry& b) { return facts(a) == facts(b); },
-          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__", [](const LogEntry& e) { return nb::hash(nb::cast(facts(e))); })
       .def("__repr__", [number](const LogEntry& e) {
         return "<remat.LogEntry: round " + number(e.round) + ", " + e.arm + ", " + number(e.work) +
                " units, duration " + (e.after ? number(e.after->duration.count()) : "none") + ", bound " +
                number(e.bound.count()) + ">";
       });
+  def_value(entry, &LogEntry::seconds, &LogEntry::work, &LogEntry::round, &LogEntry::arm, &LogEntry::before,
+            &LogEntry::after, &LogEntry::bound);
 }
 
 void bind_facts(nb::class_<BoundResult>& result) {
   result
-      .def_prop_ro(
-          "budget", [](const BoundResult& r) { return count_of(r.question.budget); },
-          "Bytes, or None where there is none.")
-      .def_prop_ro("keep_all_peak", [](const BoundResult& r) { return r.keep_all_peak.count(); })
-      .def_prop_ro("floor", [](const BoundResult& r) { return r.floor.count(); })
-      .def_prop_ro("order", [](const BoundResult& r) { return std::string(to_string(r.result.order)); })
-      .def_prop_ro(
-          "planner", [](const BoundResult& r) { return r.result.planner; }, "The planner that made the plan.")
-      .def_prop_ro(
-          "peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
-          "Lower bound on the peak of every plan in this order, in bytes.")
-      .def_prop_ro(
-          "peak_bound_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
-          "Name of the bound that gives `peak_lower_bound`.")
-      .def_prop_ro(
-          "duration_lower_bound",
-          [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
-          "Duration that no plan within the budget can go below.")
-      .def_prop_ro(
-          "duration_bound_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
-          "Name of the bound that gives `duration_lower_bound`.")
-      .def_prop_ro(
-          "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall-clock seconds of planning.")
+      .def_prop_ro("budget", of(&BoundResult::question, &Question::budget),
+                   "Bytes, or None where there is none.")
+      .def_ro("keep_all_peak", &BoundResult::keep_all_peak)
+      .def_ro("floor", &BoundResult::floor)
+      .def_prop_ro("order", of(&BoundResult::result, &PlanResult::order))
+      .def_prop_ro("planner", of(&BoundResult::result, &PlanResult::planner),
+                   "The planner that made the plan.")
+      .def_prop_ro("peak_lower_bound", of(&BoundResult::result, &PlanResult::peak_bound, &PeakBound::peak),
+                   "Lower bound on the peak of every plan in this order, in bytes.")
+      .def_prop_ro("peak_bound_argument",
+                   of(&BoundResult::result, &PlanResult::peak_bound, &PeakBound::argument),
+                   "Name of the bound that gives `peak_lower_bound`.")
+      .def_prop_ro("duration_lower_bound",
+                   of(&BoundResult::result, &PlanResult::duration_bound, &DurationBound::duration),
+                   "Duration that no plan within the budget can go below.")
+      .def_prop_ro("duration_bound_argument",
+                   of(&BoundResult::result, &PlanResult::duration_bound, &DurationBound::argument),
+                   "Name of the bound that gives `duration_lower_bound`.")
+      .def_prop_ro("seconds", of(&BoundResult::result, &PlanResult::seconds),
+                   "Wall-clock seconds of planning.")
       .def_prop_ro(
           "counters", [](const BoundResult& r) { return dict_of(r.result.counters); },
           nb::sig("def counters(self) -> dict[str, int]"), "The planner's counters, in its own order.")
-      .def_prop_ro(
-          "log", [](const BoundResult& r) { return r.result.log; },
-          "The calls of planner \"auto\", in sequence; empty for other planners.")
+      .def_prop_ro("log", of(&BoundResult::result, &PlanResult::log),
+                   "The calls of planner \"auto\", in sequence; empty for other planners.")
       .def(
           "_repr_html_",
           [](const BoundResult& r) -> std::optional<std::string> {
@@ -323,16 +317,18 @@ void bind_facts(nb::class_<BoundResult>& result) {
             return notebook_html(*r.question.request.problem.graph, *r.record);
           },
           "For notebooks: the plan's cost, and its memory by step.")
-      .def("__repr__",
-           [](const BoundResult& r) {
-             return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}{}>")
-                 .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),
-                         r.record ? nb::cast(r.result.cost.peak.count()) : nb::none(), costs_text(r));
-           })
-      .def("__getstate__", packed, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__setstate__", [](BoundResult& r, nb::tuple state) { new (&r) BoundResult(unpacked(state)); },
-          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
+      .def("__repr__", [](const BoundResult& r) {
+        return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}{}>")
+            .format(r.result.status, r.result.planner, budget_text(r),
+                    r.record ? nb::cast(r.result.cost.peak.count()) : nb::none(), costs_text(r));
+      });
+  const auto finish = [](BoundResult& r) {
+    if (r.record) r.result.plan = recorded_plan(*r.record);
+  };
+  def_state<BoundResult>(result, finish, &BoundResult::question, &BoundResult::result, &BoundResult::record,
+                         &BoundResult::keep_all_peak, &BoundResult::floor, &BoundResult::smallest_known,
+                         &BoundResult::layout, &BoundResult::peaks, &BoundResult::executor_plan,
+                         &BoundResult::full);
 }
 
 }  // namespace
@@ -383,7 +379,10 @@ void bind_planning(nb::module_& m) {
           nb::arg("graph"), nb::arg("budget").none(), nb::arg("host").none(), nb::arg("options"),
           nb::sig(
               "def __init__(self, graph: Graph, budget: int | str | None, host: Host | float | str | None, "
-              "options: dict[str, typing.Any]) -> None"));
+              "options: dict[str, typing.Any]) -> None"))
+      .def("__getstate__", state_of_question, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def("__setstate__", set_question, nb::arg("state"),
+           nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
   bind_log(m);
   nb::class_<BoundResult> result(m, "PlanResult",
                                  "A plan within the budget, if found, and, separately, what is proved.");

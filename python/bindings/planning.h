@@ -1,6 +1,8 @@
 // Planning from Python.
 #pragma once
 
+#include <nanobind/stl/map.h>
+
 #include <functional>
 
 #include "bindings.h"
@@ -68,12 +70,44 @@ bool is_in_python(const std::string& planner);
 /// Binds the list of planners, and the calls of single planners for comparisons.
 void bind_comparing(nb::module_& m);
 
-/// For pickles: all of a result except what can be recomputed from it.
-nb::tuple packed(const BoundResult& result);
-BoundResult unpacked(nb::tuple state);
-nb::tuple packed_point(const BoundPoint& point);
-BoundPoint unpacked_point(nb::tuple state);
-nb::tuple packed_sweep(const BoundSweep& sweep);
-BoundSweep unpacked_sweep(nb::tuple state);
+template <>
+inline constexpr auto kMembers<PlanOptions> =
+    std::tuple(&PlanOptions::seed, &PlanOptions::threads, &PlanOptions::set);
+template <>
+inline constexpr auto kMembers<LoggedPlan> =
+    std::tuple(&LoggedPlan::duration, &LoggedPlan::peak, &LoggedPlan::within_budget);
+template <>
+inline constexpr auto kMembers<Traffic> =
+    std::tuple(&Traffic::stalled, &Traffic::out, &Traffic::in, &Traffic::busy_out, &Traffic::busy_in,
+               &Traffic::host_peak);
+template <>
+inline constexpr auto kMembers<Simulation> =
+    std::tuple(&Simulation::peak, &Simulation::peak_step, &Simulation::duration, &Simulation::traffic);
+template <>
+inline constexpr auto kMembers<PeakBound> =
+    std::tuple(&PeakBound::argument, &PeakBound::peak, &PeakBound::op);
+template <>
+inline constexpr auto kMembers<DurationBound> =
+    std::tuple(&DurationBound::argument, &DurationBound::duration);
+/// All but the plan, which is beside it as a record.
+template <>
+inline constexpr auto kMembers<PlanResult> =
+    std::tuple(&PlanResult::status, &PlanResult::stopped_by, &PlanResult::planner, &PlanResult::known,
+               &PlanResult::order, &PlanResult::cost, &PlanResult::peak_bound, &PlanResult::duration_bound,
+               &PlanResult::counters, &PlanResult::log, &PlanResult::seconds);
+template <>
+inline constexpr auto kMembers<SweepPoint> =
+    std::tuple(&SweepPoint::budget, &SweepPoint::result, &SweepPoint::knee);
+template <>
+inline constexpr auto kMembers<SweepResult> = std::tuple(
+    &SweepResult::points, &SweepResult::keep_all_peak, &SweepResult::peak_bound, &SweepResult::smallest_peak,
+    &SweepResult::apart, &SweepResult::stopped_by, &SweepResult::seconds);
+/// Those that `remat.PlanResult` shows.
+template <>
+inline constexpr auto kMembers<CheckpointRegion> =
+    std::tuple(&CheckpointRegion::name, &CheckpointRegion::again);
+template <>
+inline constexpr auto kMembers<ExecutorPlan> =
+    std::tuple(&ExecutorPlan::executor, &ExecutorPlan::regions, &ExecutorPlan::saved);
 
 }  // namespace remat::python

@@ -40,7 +40,7 @@ nb::object call(const char* function, const std::string& name, nb::handle proble
 }
 
 PlanRecord record_of(const std::string& name, nb::handle answer) {
-  if (nb::isinstance<BoundPlan>(answer)) return nb::cast<const BoundPlan&>(answer).record;
+  if (nb::isinstance<PlanRecord>(answer)) return nb::cast<const PlanRecord&>(answer);
   PlanRecord record;
   record.steps = with_fault<PlanFault>([&] { return to_integers(answer, "planner '" + name + "': steps"); });
   return record;
@@ -102,8 +102,7 @@ bool is_in_python(const std::string& planner) { return names().contains(planner)
 void bind_registering(nb::module_& m) {
   nb::class_<AskedOfPlanner>(m, "PlannerProblem",
                              "The problem given to a planner in Python; see remat.register_planner.")
-      .def_prop_ro(
-          "graph", [](const AskedOfPlanner& p) { return p.graph; }, nb::sig("def graph(self) -> Graph"))
+      .def_prop_ro("graph", of(&AskedOfPlanner::graph), nb::sig("def graph(self) -> Graph"))
       .def_ro("budget", &AskedOfPlanner::budget, "Bytes, or None where there is none.")
       .def_ro("order", &AskedOfPlanner::order, "\"fixed\" or \"free\".")
       .def_ro("objective", &AskedOfPlanner::objective, "\"time\" or \"peak\".")

@@ -19,14 +19,14 @@ struct BoundReport {
   std::string content;
 };
 
-using Titled = std::vector<std::pair<std::string, BoundPlan>>;
+using Titled = std::vector<std::pair<std::string, PlanRecord>>;
 /// By title; a mapping of Python.
 using Measured = std::map<std::string, std::vector<std::int64_t>>;
 
 ReportContent content_of(const Graph& graph, const Titled& plans, const Measured& measured) {
   ReportContent content;
   content.graph = &graph;
-  for (const auto& [title, plan] : plans) content.plans.push_back({title, plan.record});
+  for (const auto& [title, plan] : plans) content.plans.push_back({title, plan});
   for (const auto& [title, amounts] : measured) {
     const auto plan =
         std::find_if(content.plans.begin(), content.plans.end(),
@@ -82,9 +82,8 @@ std::optional<std::string> in_notebook(const BoundReport& report) {
 
 void bind_report(nb::module_& m) {
   nb::class_<BoundReport>(m, "Report", "A report in one of its formats; see remat.report.")
-      .def_prop_ro(
-          "format", [](const BoundReport& r) { return std::string(to_string(r.format)); },
-          "\"html\", \"json\", \"csv\", \"dot\", \"perfetto\" or \"memory_viz\".")
+      .def_ro("format", &BoundReport::format,
+              "\"html\", \"json\", \"csv\", \"dot\", \"perfetto\" or \"memory_viz\".")
       .def_prop_ro(
           "content", [](const BoundReport& r) { return nb::bytes(r.content.data(), r.content.size()); },
           "The content of the file.")
@@ -95,8 +94,7 @@ void bind_report(nb::module_& m) {
           "Writes the file atomically. Raises RematError.")
       .def("_repr_html_", in_notebook, "For notebooks: the page in a frame; None for other formats.")
       .def("__repr__", [](const BoundReport& r) {
-        return nb::str("<remat.Report: {}, {} bytes>")
-            .format(std::string(to_string(r.format)), r.content.size());
+        return nb::str("<remat.Report: {}, {} bytes>").format(r.format, r.content.size());
       });
   m.def("report", report, nb::arg("graph"), nb::arg("plans"), nb::arg("sweeps"), nb::arg("format"),
         nb::arg("measured"), nb::arg("allocator").none(),
@@ -110,9 +108,9 @@ void bind_report(nb::module_& m) {
         "Raises PlanError for a plan that `report` would refuse. For a check before a long run.");
   m.def(
       "plan_html",
-      [](const Graph& graph, const BoundPlan& plan) {
-        checked_plan(graph, plan.record, OrderMode::kFree);
-        return notebook_html(graph, plan.record);
+      [](const Graph& graph, const PlanRecord& plan) {
+        checked_plan(graph, plan, OrderMode::kFree);
+        return notebook_html(graph, plan);
       },
       nb::arg("graph"), nb::arg("plan"), "A plan with its memory by step, for notebooks. Raises PlanError.");
   m.def(

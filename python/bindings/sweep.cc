@@ -34,11 +34,11 @@ BoundSweep sweep(const Question& question, int points, const std::string& planne
 
 nb::dict dict_of_point(const BoundPoint& p) {
   nb::dict row;
-  row["budget"] = p.budget.count();
-  row["peak"] = count_of(p.record.peak);
+  row["budget"] = p.budget;
+  row["peak"] = p.record.peak;
   row["overhead"] = p.record.overhead;
-  row["duration"] = count_of(p.record.duration);
-  row["duration_lower_bound"] = p.duration_bound.duration.count();
+  row["duration"] = p.record.duration;
+  row["duration_lower_bound"] = p.duration_bound.duration;
   row["status"] = p.record.status;
   row["planner"] = p.record.planner;
   row["knee"] = p.knee;
@@ -61,71 +61,49 @@ nb::str repr_of_sweep(const BoundSweep& sweep) {
 }
 
 void bind_point(nb::module_& m) {
-  nb::class_<BoundPoint>(m, "SweepPoint", "The best plan known at one budget.")
-      .def_prop_ro(
-          "budget", [](const BoundPoint& p) { return p.budget.count(); }, "Bytes.")
-      .def_prop_ro(
-          "peak", [](const BoundPoint& p) { return count_of(p.record.peak); }, "Of `plan`, in bytes.")
-      .def_prop_ro(
-          "duration", [](const BoundPoint& p) { return count_of(p.record.duration); },
-          "Of `plan`, in the graph's time unit.")
-      .def_prop_ro(
-          "overhead", [](const BoundPoint& p) { return p.record.overhead; },
-          "Extra duration as a fraction of running every op once.")
-      .def_prop_ro(
-          "duration_lower_bound", [](const BoundPoint& p) { return p.duration_bound.duration.count(); },
-          "Lower bound on the duration of every plan within the budget.")
-      .def_prop_ro(
-          "status", [](const BoundPoint& p) { return p.record.status; }, "As in PlanResult.")
-      .def_prop_ro(
-          "planner", [](const BoundPoint& p) { return p.record.planner; },
-          "The planner called last at this budget.")
-      .def_prop_ro(
-          "knee", [](const BoundPoint& p) { return p.knee; },
-          "True at the point farthest below the chord of the curve.")
-      .def_prop_ro(
-          "plan", [](const BoundPoint& p) { return BoundPlan{p.record}; }, "The plan itself.")
+  nb::class_<BoundPoint> point(m, "SweepPoint", "The best plan known at one budget.");
+  point.def_ro("budget", &BoundPoint::budget, "Bytes.")
+      .def_prop_ro("peak", of(&BoundPoint::record, &PlanRecord::peak), "Of `plan`, in bytes.")
+      .def_prop_ro("duration", of(&BoundPoint::record, &PlanRecord::duration),
+                   "Of `plan`, in the graph's time unit.")
+      .def_prop_ro("overhead", of(&BoundPoint::record, &PlanRecord::overhead),
+                   "Extra duration as a fraction of running every op once.")
+      .def_prop_ro("duration_lower_bound", of(&BoundPoint::duration_bound, &DurationBound::duration),
+                   "Lower bound on the duration of every plan within the budget.")
+      .def_prop_ro("status", of(&BoundPoint::record, &PlanRecord::status), "As in PlanResult.")
+      .def_prop_ro("planner", of(&BoundPoint::record, &PlanRecord::planner),
+                   "The planner called last at this budget.")
+      .def_ro("knee", &BoundPoint::knee, "True at the point farthest below the chord of the curve.")
+      .def_prop_ro("plan", of(&BoundPoint::record), "The plan itself.")
       .def("__repr__",
            [](const BoundPoint& p) {
              return nb::str("<remat.SweepPoint: budget {}, overhead {}, {}>")
                  .format(p.budget.count(), percent_text(p.record.overhead), p.record.status);
            })
       .def("to_dict", dict_of_point, nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
-           "Everything but the plan, by name.")
-      .def("__getstate__", packed_point, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__setstate__", [](BoundPoint& p, nb::tuple state) { new (&p) BoundPoint(unpacked_point(state)); },
-          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
+           "Everything but the plan, by name.");
+  def_state<BoundPoint>(point, nullptr, &BoundPoint::budget, &BoundPoint::record, &BoundPoint::duration_bound,
+                        &BoundPoint::knee);
 }
 
 }  // namespace
 
 void bind_sweep(nb::module_& m) {
   bind_point(m);
-  nb::class_<BoundSweep>(m, "SweepResult", "Overhead against memory; overhead never falls along `points`.")
-      .def_prop_ro(
-          "planner", [](const BoundSweep& s) { return s.planner; }, "The planner that was requested.")
-      .def_prop_ro(
-          "order", [](const BoundSweep& s) { return std::string(to_string(s.order)); },
-          "\"fixed\" or \"free\".")
-      .def_prop_ro(
-          "points", [](const BoundSweep& s) { return s.points; }, "By falling budget, as a list.")
-      .def_prop_ro("keep_all_peak", [](const BoundSweep& s) { return s.result.keep_all_peak.count(); })
-      .def_prop_ro(
-          "smallest_peak", [](const BoundSweep& s) { return s.result.smallest_peak.count(); },
-          "Least peak of any plan found, in bytes.")
-      .def_prop_ro(
-          "peak_lower_bound", [](const BoundSweep& s) { return s.result.peak_bound.peak.count(); },
-          "Lower bound on the peak of every plan in this order, in bytes.")
-      .def_prop_ro(
-          "stopped_by",
-          [](const BoundSweep& s) -> std::optional<std::string> {
-            if (!s.result.stopped_by) return std::nullopt;
-            return std::string(to_string(*s.result.stopped_by));
-          },
-          "\"time\", \"work\" or \"interrupted\"; None if the sweep finished.")
-      .def_prop_ro(
-          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall-clock seconds of the sweep.")
+  nb::class_<BoundSweep> swept(m, "SweepResult",
+                               "Overhead against memory; overhead never falls along `points`.");
+  swept.def_ro("planner", &BoundSweep::planner, "The planner that was requested.")
+      .def_ro("order", &BoundSweep::order, "\"fixed\" or \"free\".")
+      .def_prop_ro("points", of(&BoundSweep::points), "By falling budget, as a list.")
+      .def_prop_ro("keep_all_peak", of(&BoundSweep::result, &SweepResult::keep_all_peak))
+      .def_prop_ro("smallest_peak", of(&BoundSweep::result, &SweepResult::smallest_peak),
+                   "Least peak of any plan found, in bytes.")
+      .def_prop_ro("peak_lower_bound", of(&BoundSweep::result, &SweepResult::peak_bound, &PeakBound::peak),
+                   "Lower bound on the peak of every plan in this order, in bytes.")
+      .def_prop_ro("stopped_by", of(&BoundSweep::result, &SweepResult::stopped_by),
+                   "\"time\", \"work\" or \"interrupted\"; None if the sweep finished.")
+      .def_prop_ro("seconds", of(&BoundSweep::result, &SweepResult::seconds),
+                   "Wall-clock seconds of the sweep.")
       .def(
           "_repr_html_", [](const BoundSweep& s) { return notebook_html(s.result, s.base_duration); },
           "For notebooks.")
@@ -139,11 +117,14 @@ void bind_sweep(nb::module_& m) {
           nb::sig("def __getitem__(self, index: int, /) -> SweepPoint"), "A point, by falling budget.")
       .def("to_pandas", frame_of, nb::sig("def to_pandas(self) -> typing.Any"),
            "A pandas DataFrame with a row for each point, `to_dict` of it. Raises RematError without pandas.")
-      .def("__repr__", repr_of_sweep)
-      .def("__getstate__", packed_sweep, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def(
-          "__setstate__", [](BoundSweep& s, nb::tuple state) { new (&s) BoundSweep(unpacked_sweep(state)); },
-          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
+      .def("__repr__", repr_of_sweep);
+  const auto finish = [](BoundSweep& s) {
+    for (std::size_t i = 0; i < s.points.size(); ++i) {
+      s.result.points[i].result.plan = recorded_plan(s.points[i].record);
+    }
+  };
+  def_state<BoundSweep>(swept, finish, &BoundSweep::planner, &BoundSweep::order, &BoundSweep::base_duration,
+                        &BoundSweep::result, &BoundSweep::points);
   m.def("sweep", sweep, nb::arg("question"), nb::arg("points"), nb::arg("planner"), nb::arg("effort"),
         nb::arg("progress").none(), nb::arg("around") = std::vector<std::int64_t>(),
         nb::sig("def sweep(question: Question, points: int, planner: str, effort: Effort, progress: "

@@ -2,7 +2,6 @@
 #include "bounds/cut.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/numbers.h"
 #include "model/step.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "bounds/cheap.h"
 #include "exact/stage_solve.h"

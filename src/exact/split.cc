@@ -1,7 +1,6 @@
 // The multiple-choice knapsack of several rows.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "base/numbers.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <optional>
-#include <utility>
 
 #include "base/numbers.h"
 #include "executors/model.h"

@@ -1,10 +1,8 @@
 #include "executors/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "base/numbers.h"
 #include "model/step.h"

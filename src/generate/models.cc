@@ -1,7 +1,7 @@
 #include "generate/models.h"
 
 #include <algorithm>
-#include <charconv>
+#include <concepts>
 #include <string>
 
 #include "generate/checks.h"
@@ -132,20 +132,11 @@ void resolve(const ModelInfo& model, std::string_view name, T given, T& value) {
 }
 
 ModelSettings resolve_settings(const ModelInfo& model, const ModelSettings& given, ModelSettings s) {
-  const auto integer = [&](std::string_view name, std::int64_t ModelSettings::* field) {
-    resolve(model, name, given.*field, s.*field);
-    if (s.*field != -1) require_between<std::int64_t>(name, s.*field, 1, 1 << 20);
-  };
-  integer("batch", &ModelSettings::batch);
-  integer("resolution", &ModelSettings::resolution);
-  integer("sequence", &ModelSettings::sequence);
-  integer("depth", &ModelSettings::depth);
-  integer("width", &ModelSettings::width);
-  integer("heads", &ModelSettings::heads);
-  integer("classes", &ModelSettings::classes);
-  integer("vocabulary", &ModelSettings::vocabulary);
-  resolve(model, "dropout", given.dropout, s.dropout);
-  if (s.dropout != -1) require_between("dropout", s.dropout, 0.0, 0.99);
+  visit_sizes([&]<class T>(std::string_view name, T ModelSettings::* size, const char*) {
+    constexpr T kLeast = std::integral<T> ? 1 : 0, kMost = std::integral<T> ? T(1 << 20) : T(0.99);
+    resolve(model, name, given.*size, s.*size);
+    if (s.*size != -1) require_between(name, s.*size, kLeast, kMost);
+  });
   return s;
 }
 
@@ -175,6 +166,17 @@ std::span<const ModelInfo> models() {
     return result;
   }();
   return kModels;
+}
+
+std::map<std::string, std::int64_t ModelSettings::*> searched_sizes(const ModelInfo& model) {
+  std::map<std::string, std::int64_t ModelSettings::*> sizes{{"batch", &ModelSettings::batch},
+                                                             {"sequence", &ModelSettings::sequence},
+                                                             {"resolution", &ModelSettings::resolution},
+                                                             {"depth", &ModelSettings::depth},
+                                                             {"width", &ModelSettings::width}};
+  const ModelSettings& own = model.variants.front().settings;
+  std::erase_if(sizes, [&](const auto& size) { return own.*size.second == -1; });
+  return sizes;
 }
 
 namespace {

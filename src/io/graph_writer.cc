@@ -25,8 +25,7 @@ void append_text(std::string& text, std::string_view key, std::string_view value
   if (value.empty()) return;
   text += ",\"";
   text += key;
-  text += "\":";
-  io::append_quoted(text, value);
+  text += "\":" + io::quoted(value);
 }
 
 void append_value(std::string& text, const Graph& graph, ValueId value) {
@@ -46,8 +45,7 @@ void append_over(std::string& text, std::span<const Over> row) {
 }
 
 void append_op(std::string& text, const Graph& graph, OpId op) {
-  text += "{\"name\":";
-  io::append_quoted(text, graph.op_name[op]);
+  text += "{\"name\":" + io::quoted(graph.op_name[op]);
   append_text(text, "kind", graph.op_kind[op]);
   text += ",\"duration\":" + std::to_string(graph.duration[op].count());
   if (graph.workspace[op] != Bytes()) text += ",\"workspace\":" + std::to_string(graph.workspace[op].count());

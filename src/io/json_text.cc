@@ -7,17 +7,12 @@
 
 namespace remat::io {
 
-void append_quoted(std::string& into, std::string_view text) {
+std::string quoted(std::string_view text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; });
-  if (!plain) {
-    using Json = nlohmann::json;
-    into += Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-    return;
-  }
-  into += '"';
-  into += text;
-  into += '"';
+  if (plain) return std::string("\"").append(text) + '"';
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string spell(double value) {

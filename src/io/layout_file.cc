@@ -172,12 +172,10 @@ LayoutRecord load_layout(const std::filesystem::path& path) {
 
 std::string format_layout(const LayoutRecord& layout) {
   std::string text = "{\"format\":\"remat.layout\",\"version\":1,\"graph\":";
-  io::append_quoted(text, layout.graph_name);
-  text += ",\"graph_hash\":";
-  io::append_quoted(text, layout.graph_hash);
+  text += io::quoted(layout.graph_name);
+  text += ",\"graph_hash\":" + io::quoted(layout.graph_hash);
   if (!layout.status.empty()) {
-    text += ",\"status\":";
-    io::append_quoted(text, layout.status);
+    text += ",\"status\":" + io::quoted(layout.status);
   }
   text += ",\"alignment\":" + std::to_string(layout.alignment) + ",\n\"arena\":" + io::spell(layout.arena) +
           ",\"resident\":" + io::spell(layout.resident) + ",\"pool\":" + io::spell(layout.pool) +

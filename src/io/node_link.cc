@@ -1,12 +1,13 @@
 // Node-link JSON (networkx). Checkmate writes `cost_ram` and `cost_cpu`, links by `source` and `target`;
 // MOCCASIN's instances have `out_cost` and `duration`, links by "0" and "1" and an order in `graph`.
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <queue>
 #include <variant>
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "base/topological.h"
 #include "io/graph_formats.h"
 #include "io/json_reader.h"
 
@@ -75,13 +76,9 @@ class LooseText : public Skip {
   std::string value;
 };
 
-class Flag : public Element {
+class LooseFlag : public Flag {
  public:
-  std::string_view expected() const override { return "true or false"; }
-  void reset() override { value = false; }
-  void boolean(Reader&, bool read) override { value = read; }
   void integer(Reader&, std::int64_t read) override { value = read != 0; }
-  bool value = false;
 };
 
 struct Node {
@@ -130,7 +127,7 @@ class NodeObject : public Object {
 
   Name id_, name_;
   Amount out_cost_{cut}, cost_ram_{cut}, duration_{cut}, cost_cpu_{cut};
-  Flag backward_;
+  LooseFlag backward_;
 };
 
 /// Numbers names in the sequence of their first use, so that a link is two integers.
@@ -280,7 +277,7 @@ class NodeLinkGraph {
   }
 
   Graph build() {
-    const std::vector<std::int32_t> order = document_.graph.has_order ? given_order() : kahn_order();
+    const std::vector<std::int32_t> order = document_.graph.has_order ? given_order() : derived_order();
     std::vector<std::int64_t> place(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int64_t>(i);
     std::vector<std::vector<std::int64_t>> inputs(order.size());
@@ -353,33 +350,21 @@ class NodeLinkGraph {
     return order;
   }
 
-  /// Kahn's algorithm, the smallest index first.
-  std::vector<std::int32_t> kahn_order() const {
-    std::vector<std::int32_t> waiting_for(successors_.size(), 0), order;
-    for (const auto& row : successors_) {
-      for (std::int32_t to : row) ++waiting_for[at(to)];
-    }
-    std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;
-    for (std::size_t i = 0; i < waiting_for.size(); ++i) {
-      if (waiting_for[i] == 0) ready.push(narrow<std::int32_t>(i));
-    }
-    while (!ready.empty()) {
-      order.push_back(ready.top());
-      ready.pop();
-      for (std::int32_t to : successors_[at(order.back())]) {
-        if (--waiting_for[at(to)] == 0) ready.push(to);
-      }
-    }
-    if (order.size() != successors_.size()) fail_on_cycle(waiting_for);
+  /// The smallest index first.
+  std::vector<std::int32_t> derived_order() const {
+    std::vector<std::int32_t> order = topological_order(successors_, std::identity());
+    if (order.size() != successors_.size()) fail_on_cycle(order);
     return order;
   }
 
   /// Every waiting node has a waiting predecessor, so walking back must repeat a node.
-  [[noreturn]] void fail_on_cycle(const std::vector<std::int32_t>& waiting_for) const {
+  [[noreturn]] void fail_on_cycle(const std::vector<std::int32_t>& order) const {
+    std::vector<bool> waits(successors_.size(), true);
+    for (std::int32_t i : order) waits[at(i)] = false;
     std::vector<std::int32_t> before(successors_.size(), -1);
     std::int32_t start = -1;
     for (std::size_t from = 0; from < successors_.size(); ++from) {
-      if (waiting_for[from] == 0) continue;
+      if (!waits[from]) continue;
       for (std::int32_t to : successors_[from]) before[at(to)] = narrow<std::int32_t>(from);
       start = narrow<std::int32_t>(from);
     }

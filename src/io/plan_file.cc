@@ -246,10 +246,8 @@ void append_request(std::string& text, const PlanRequest& request) {
   const auto spelled = [](std::optional<double> x) {
     return x && std::isfinite(*x) ? io::spell(*x) : "null";
   };
-  text += ",\n\"request\":{\"remat\":";
-  io::append_quoted(text, request.version);
-  text += ",\"planner\":";
-  io::append_quoted(text, request.planner);
+  text += ",\n\"request\":{\"remat\":" + io::quoted(request.version);
+  text += ",\"planner\":" + io::quoted(request.planner);
   text += ",\"objective\":\"" + std::string(to_string(request.objective)) +
           "\",\"time_limit\":" + spelled(request.time_limit) +
           ",\"work_limit\":" + (request.work_limit ? std::to_string(*request.work_limit) : "null") +
@@ -258,9 +256,8 @@ void append_request(std::string& text, const PlanRequest& request) {
   const char* between = "";
   for (const auto& [name, value] : request.options) {
     text += between;
-    io::append_quoted(text, name);
-    text += ":";
-    io::append_quoted(text, value);
+    text += io::quoted(name);
+    text += ":" + io::quoted(value);
     between = ",";
   }
   text += "}}";
@@ -292,17 +289,14 @@ std::string format_plan(const PlanRecord& plan) {
   // Plans without copies keep version 1, for older readers.
   std::string text = "{\"format\":\"remat.plan\",\"version\":";
   text += plan.copies.empty() ? "1" : "2";
-  text += ",\"graph\":";
-  io::append_quoted(text, plan.graph_name);
-  text += ",\"graph_hash\":";
-  io::append_quoted(text, plan.graph_hash);
+  text += ",\"graph\":" + io::quoted(plan.graph_name);
+  text += ",\"graph_hash\":" + io::quoted(plan.graph_hash);
   text += ",\"budget\":" + io::spell(plan.budget) + ",\"order\":\"" + std::string(to_string(plan.order)) +
           "\",\"planner\":";
-  io::append_quoted(text, plan.planner);
+  text += io::quoted(plan.planner);
   text += ",\"seed\":" + std::to_string(plan.seed);
   if (!plan.status.empty()) {
-    text += ",\"status\":";
-    io::append_quoted(text, plan.status);
+    text += ",\"status\":" + io::quoted(plan.status);
   }
   text += ",\n\"peak\":" + io::spell(plan.peak) + ",\"duration\":" + io::spell(plan.duration) +
           ",\"overhead\":" +

@@ -1,10 +1,8 @@
 #include "remat/pipeline.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "base/numbers.h"
 #include "pipeline/blocks.h"

@@ -1,7 +1,6 @@
 #include "plan/tracker_blocks.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/numbers.h"
 #include "plan/tracker_kernels.h"

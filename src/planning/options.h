@@ -158,4 +158,16 @@ class OptionTable {
   std::vector<std::function<OptionValue(Options&)>> get_;
 };
 
+/// The planner with the options of this table; `run` takes the problem, the options as they are given, what
+/// else is given, and the limits.
+template <class Options, class Run>
+PlannerInfo with_options(PlannerInfo planner, const OptionTable<Options>& table, Run run) {
+  planner.options = table.list();
+  planner.run = [table, run](const Problem& problem, const PlanOptions& given, Limits& limits) {
+    const Options options = table.read(given);
+    return run(problem, options, given, limits);
+  };
+  return planner;
+}
+
 }  // namespace remat

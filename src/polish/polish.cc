@@ -1,7 +1,6 @@
 #include "polish/polish.h"
 
 #include <algorithm>
-#include <queue>
 #include <tuple>
 
 #include "base/numbers.h"

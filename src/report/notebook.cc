@@ -1,7 +1,6 @@
 // HTML of graphs, plans and curves for notebook cells: facts and a picture, no scripts, the page's colours.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <string>
 
 #include "base/numbers.h"

@@ -47,7 +47,7 @@ class Trace {
   void add_name(std::string_view what, int thread, std::string_view name) {
     begin() += "\"ph\":\"M\",\"name\":\"" + std::string(what) + "\"," + process_ +
                ",\"tid\":" + std::to_string(thread) + ",\"args\":{\"name\":";
-    io::append_quoted(text_, name);
+    text_ += io::quoted(name);
     text_ += "}}";
   }
   std::string at_time(std::int64_t time) const { return io::spell(unit_ * real(time)); }
@@ -74,7 +74,7 @@ class Trace {
       begin() += "\"ph\":\"X\"," + process_ + ",\"tid\":" + (copy.way == Way::kOut ? "3" : "4") +
                  ",\"ts\":" + at_time(span.begin.count()) +
                  ",\"dur\":" + at_time((span.end - span.begin).count()) + ",\"name\":";
-      io::append_quoted(text_, name_of(copy.value));
+      text_ += io::quoted(name_of(copy.value));
       text_ += ",\"cat\":\"copy\",\"args\":{\"bytes\":" + std::to_string(graph_.bytes[copy.value].count()) +
                ",\"issue\":" + std::to_string(copy.issue.index()) +
                ",\"wait\":" + std::to_string(copy.wait.index()) + "}}";
@@ -92,14 +92,12 @@ class Trace {
   void add_slice(std::int64_t time, StepId step, OpId op, int thread) {
     begin() += "\"ph\":\"X\"," + process_ + ",\"tid\":" + std::to_string(thread) +
                ",\"ts\":" + at_time(time) + ",\"dur\":" + at_time(graph_.duration[op].count()) + ",\"name\":";
-    io::append_quoted(text_, graph_.op_name[op]);
-    text_ += ",\"cat\":";
-    io::append_quoted(text_, graph_.op_kind[op]);
+    text_ += io::quoted(graph_.op_name[op]);
+    text_ += ",\"cat\":" + io::quoted(graph_.op_kind[op]);
     text_ += ",\"args\":{\"step\":" + std::to_string(step.index()) + ",\"op\":" + std::to_string(op.index()) +
              ",\"module\":";
-    io::append_quoted(text_, graph_.op_module[op]);
-    text_ += ",\"source\":";
-    io::append_quoted(text_, graph_.op_source[op]);
+    text_ += io::quoted(graph_.op_module[op]);
+    text_ += ",\"source\":" + io::quoted(graph_.op_source[op]);
     text_ += "}}";
   }
 

@@ -53,18 +53,7 @@ class Rounding {
   std::int64_t threshold_percent_ = 0;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("checkmate_lp")
-          .number("threshold", &Options::threshold, 0, 1, "",
-                  "values held at least to this fraction in the relaxation are held; 0: try 0.1 to 0.9")
-          .flag("shrink", &Options::shrink,
-                "also solve the relaxation with nine tenths of the memory beyond the graph inputs");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   Rounding rounding(problem, options, limits);
   rounding.relax(problem.budget, limits);
   if (options.shrink && !limits.reached()) {
@@ -82,14 +71,16 @@ std::optional<std::string> supports(const Problem& problem) {
 }  // namespace
 
 PlannerInfo info() {
-  return {"checkmate_lp",
-          "the stage model relaxed (HiGHS), held values rounded, reruns made to fit",
-          "none; may miss its budget",
-          "Jain et al. 2020 (Checkmate)",
-          supports,
-          run,
-          false,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("checkmate_lp")
+          .number("threshold", &Options::threshold, 0, 1, "",
+                  "values held at least to this fraction in the relaxation are held; 0: try 0.1 to 0.9")
+          .flag("shrink", &Options::shrink,
+                "also solve the relaxation with nine tenths of the memory beyond the graph inputs");
+  return with_options(
+      {"checkmate_lp", "the stage model relaxed (HiGHS), held values rounded, reruns made to fit",
+       "none; may miss its budget", "Jain et al. 2020 (Checkmate)", supports},
+      table, run);
 }
 
 }  // namespace remat::checkmate_lp

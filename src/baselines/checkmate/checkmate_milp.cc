@@ -13,26 +13,13 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 600'000;
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("checkmate_milp")
-          .choice("warm_start", &Options::warm_start, {"search", "tw_remat", "greedy", "none"},
-                  "planner whose plan bounds the model")
-          .choice(
-              "rows", &Options::rows, {"both", "checkmate"},
-              "both: first the relaxation in which reruns have any order; checkmate: the published rows only")
-          .number("gap", &Options::gap, 0, 1, "share of the overhead",
-                  "stop, without a proof, once the plan is this close to the bound");
-  return kTable;
-}
-
 /// The best plan so far, and what is proved.
 class Solve {
  public:
-  Solve(const Problem& problem, const PlanOptions& given, Limits& limits)
+  Solve(const Problem& problem, const Options& options, const PlanOptions& given, Limits& limits)
       : problem_(problem),
         graph_(*problem.graph),
-        options_(table().read(given)),
+        options_(options),
         given_(given),
         limits_(limits),
         best_(problem, "checkmate_milp", limits),
@@ -112,7 +99,7 @@ class Solve {
   }
   const Problem& problem_;
   const Graph& graph_;
-  const Options options_;
+  const Options& options_;
   const PlanOptions& given_;
   Limits& limits_;
   Incumbent best_;
@@ -128,16 +115,21 @@ std::optional<std::string> supports(const Problem& problem) {
 }  // namespace
 
 PlannerInfo info() {
-  return {"checkmate_milp",
-          "the stage model as an integer program (HiGHS), warm-started",
-          "optimal in fixed order where it says so; else a bound",
-          "Jain et al. 2020 (Checkmate)",
-          supports,
-          [](const Problem& problem, const PlanOptions& options, Limits& limits) {
-            return Solve(problem, options, limits).run();
-          },
-          false,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("checkmate_milp")
+          .choice("warm_start", &Options::warm_start, {"search", "tw_remat", "greedy", "none"},
+                  "planner whose plan bounds the model")
+          .choice(
+              "rows", &Options::rows, {"both", "checkmate"},
+              "both: first the relaxation in which reruns have any order; checkmate: the published rows only")
+          .number("gap", &Options::gap, 0, 1, "share of the overhead",
+                  "stop, without a proof, once the plan is this close to the bound");
+  return with_options(
+      {"checkmate_milp", "the stage model as an integer program (HiGHS), warm-started",
+       "optimal in fixed order where it says so; else a bound", "Jain et al. 2020 (Checkmate)", supports},
+      table, [](const Problem& problem, const Options& options, const PlanOptions& given, Limits& limits) {
+        return Solve(problem, options, given, limits).run();
+      });
 }
 
 }  // namespace remat::checkmate_milp

@@ -58,15 +58,7 @@ struct Options {
   bool liveness = true;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable = OptionTable<Options>("chen").flag(
-      "liveness", &Options::liveness,
-      "judge plans by their simulated peak; off: by the peak of the paper's formula");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  const bool liveness = table().read(options).liveness;
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   const Graph& graph = *problem.graph;
   const Pairing pairing = *find_pairing(graph);
   const ForwardGraph forward = canonical::forward_graph(graph, pairing);
@@ -85,7 +77,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
       Simulation cost = simulate(graph, plan);
-      if (!liveness)
+      if (!options.liveness)
         cost.peak = Bytes(capped(Wide{graph.resident.count()} + canonical::formula_peak(forward, part)));
       if (best.offer(std::move(plan), cost)) best_part = part;
     }
@@ -141,17 +133,17 @@ std::vector<bool> articulation_points(const ForwardGraph& graph) {
 }
 
 PlannerInfo info() {
-  return {"chen",
-          "keeps checkpoints at articulation points of the forward graph",
-          "none; O(sqrt(n)) memory on chains of equal ops",
-          "Chen et al. 2016; details as in Kusumoto et al. 2019, appendix B",
-          [](const Problem& problem) -> std::optional<std::string> {
-            if (find_pairing(*problem.graph)) return std::nullopt;
-            return "the graph has no backward pass that phases name or its structure shows";
-          },
-          run,
-          false,
-          table().list()};
+  const auto table = OptionTable<Options>("chen").flag(
+      "liveness", &Options::liveness,
+      "judge plans by their simulated peak; off: by the peak of the paper's formula");
+  return with_options({"chen", "keeps checkpoints at articulation points of the forward graph",
+                       "none; O(sqrt(n)) memory on chains of equal ops",
+                       "Chen et al. 2016; details as in Kusumoto et al. 2019, appendix B",
+                       [](const Problem& problem) -> std::optional<std::string> {
+                         if (find_pairing(*problem.graph)) return std::nullopt;
+                         return "the graph has no backward pass that phases name or its structure shows";
+                       }},
+                      table, run);
 }
 
 }  // namespace remat::chen

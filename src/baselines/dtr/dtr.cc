@@ -34,20 +34,12 @@ struct Options {
   std::string heuristic = "dtr";
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable = OptionTable<Options>("dtr").choice(
-      "heuristic", &Options::heuristic, {"dtr", "local", "msps", "lru", "size"},
-      "score by which values are evicted, by its name in the paper");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   constexpr std::int64_t kMaxStepsPerOp = 64;
   const Graph& graph = *problem.graph;
-  const std::string heuristic = table().read(options).heuristic;
   const Bytes budget = problem.objective == Objective::kPeak ? floor_bound(graph).peak : problem.budget;
   evict::Outcome outcome =
-      evict::run(graph, budget, policy_of(heuristic), kMaxStepsPerOp * graph.ops().size(), limits);
+      evict::run(graph, budget, policy_of(options.heuristic), kMaxStepsPerOp * graph.ops().size(), limits);
   PlanResult result;
   // A run that thrashes or reaches the limits has no complete plan; keep-all stands in for it.
   result.plan = outcome.complete ? polish::without_unread_steps(graph, outcome.plan) : keep_all_plan(graph);
@@ -59,14 +51,13 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
 }  // namespace
 
 PlannerInfo info() {
-  return {"dtr",
-          "runs the order online and evicts by cost over bytes and staleness when memory is short",
-          "none; may miss its budget (the baseline that does not look ahead)",
-          "Kirisame et al. 2021 (DTR)",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run,
-          false,
-          table().list()};
+  const auto table = OptionTable<Options>("dtr").choice(
+      "heuristic", &Options::heuristic, {"dtr", "local", "msps", "lru", "size"},
+      "score by which values are evicted, by its name in the paper");
+  return with_options(
+      {"dtr", "runs the order online and evicts by cost over bytes and staleness when memory is short",
+       "none; may miss its budget (the baseline that does not look ahead)", "Kirisame et al. 2021 (DTR)"},
+      table, run);
 }
 
 }  // namespace remat::dtr

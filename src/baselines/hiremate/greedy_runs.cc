@@ -1,7 +1,6 @@
 #include "baselines/hiremate/greedy_runs.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <tuple>
 

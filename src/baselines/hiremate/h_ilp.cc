@@ -1,6 +1,5 @@
 // H-ILP as a level solver: one integer program per budget, from the smallest budget up.
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 #include "base/numbers.h"

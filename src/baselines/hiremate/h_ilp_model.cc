@@ -1,7 +1,6 @@
 #include "baselines/hiremate/h_ilp_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/numbers.h"

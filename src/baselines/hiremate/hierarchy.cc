@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <queue>
 #include <set>
 #include <tuple>
 
 #include "base/numbers.h"
 #include "base/threads.h"
+#include "base/topological.h"
 #include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
 
@@ -123,25 +123,15 @@ void Hierarchy::order_backward(Level& level) const {
     }
     for (OpId before : graph.after[op]) add(before);
   }
-  std::vector<int> waits(level.members.size(), 0);
-  for (const auto& [before, after] : edges) ++waits[at(after)];
-  using Entry = std::pair<OpId, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  const auto push = [&](int m) {
+  std::vector<std::vector<std::int32_t>> after(level.members.size());
+  for (const auto& [before, m] : edges) after[at(before)].push_back(m);
+  const auto first_op = [&](int m) {
     const auto& ops = level.members[at(m)].backward;
-    if (!ops.empty()) ready.emplace(*std::min_element(ops.begin(), ops.end()), m);
+    return ops.empty() ? OpId() : *std::min_element(ops.begin(), ops.end());
   };
-  for (int m : indices(level.members)) {
-    if (waits[at(m)] == 0) push(m);
-  }
-  while (!ready.empty()) {
-    const int m = ready.top().second;
-    ready.pop();
+  for (int m : topological_order(after, first_op)) {
     const auto& ops = level.members[at(m)].backward;
     level.backward.insert(level.backward.end(), ops.begin(), ops.end());
-    for (auto edge = edges.lower_bound({m, 0}); edge != edges.end() && edge->first == m; ++edge) {
-      if (--waits[at(edge->second)] == 0) push(edge->second);
-    }
   }
 }
 

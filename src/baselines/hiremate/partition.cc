@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "base/topological.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
 
@@ -71,66 +72,32 @@ IndexVector<GroupId, OpId> first_layers(const Partition& partition) {
   return first;
 }
 
-/// Kahn's algorithm on the members of each group, the smallest first layer first.
-class Orderer {
- public:
-  Orderer(const TrainingGraph& training, Partition& partition)
-      : training_(training),
-        partition_(partition),
-        edges_(member_edges(training, partition)),
-        first_(first_layers(partition)),
-        waits_(partition.groups.size(), 0) {}
-
-  void run() {
-    auto next = edges_.begin();
-    for (GroupId g : partition_.groups.ids()) {
-      auto end = next;
-      while (end != edges_.end() && end->group == g) ++end;
-      order(g, {next, end});
-      next = end;
-    }
-  }
-
- private:
-  void order(GroupId g, std::span<const MemberEdge> edges) {
-    std::vector<GroupId>& members = partition_.groups[g].members;
-    for (const MemberEdge& edge : edges) ++waits_[edge.after];
-    using Entry = std::pair<OpId, GroupId>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-    for (GroupId member : members) {
-      if (waits_[member] == 0) ready.emplace(first_[member], member);
+/// The members of each group in an order in which they can run, the smallest first layer first.
+void order_members(const TrainingGraph& training, Partition& partition) {
+  const std::vector<MemberEdge> edges = member_edges(training, partition);
+  const IndexVector<GroupId, OpId> first = first_layers(partition);
+  IndexVector<GroupId, std::int32_t> place(partition.groups.size(), 0);  // among the members of its group
+  auto edge = edges.begin();
+  for (GroupId g : partition.groups.ids()) {
+    std::vector<GroupId>& members = partition.groups[g].members;
+    for (int i : indices(members)) place[members[at(i)]] = i;
+    std::vector<std::vector<std::int32_t>> after(members.size());
+    for (; edge != edges.end() && edge->group == g; ++edge) {
+      after[at(place[edge->before])].push_back(place[edge->after]);
     }
     std::vector<GroupId> ordered;
-    while (!ready.empty()) {
-      const GroupId member = ready.top().second;
-      ready.pop();
-      ordered.push_back(member);
-      auto edge = std::lower_bound(edges.begin(), edges.end(), member,
-                                   [](const MemberEdge& e, GroupId m) { return e.before < m; });
-      for (; edge != edges.end() && edge->before == member; ++edge) {
-        if (--waits_[edge->after] == 0) ready.emplace(first_[edge->after], edge->after);
-      }
+    for (int i : topological_order(after, [&](int m) { return first[members[at(m)]]; })) {
+      ordered.push_back(members[at(i)]);
     }
-    if (ordered.size() != members.size()) refuse(members);
+    for (std::size_t i = 0; ordered.size() < members.size() && i < members.size(); ++i) {
+      const GroupId member = members[i];
+      if (std::ranges::find(ordered, member) != ordered.end()) continue;
+      throw UsageError("partition: the group of " + name_of(training, first[member]) +
+                       " and other groups of its level depend on each other (a group is not convex)");
+    }
     members = std::move(ordered);
   }
-
-  [[noreturn]] void refuse(const std::vector<GroupId>& members) const {
-    for (GroupId member : members) {
-      if (waits_[member] > 0) {
-        throw UsageError("partition: the group of " + name_of(training_, first_[member]) +
-                         " and other groups of its level depend on each other (a group is not convex)");
-      }
-    }
-    throw UsageError("partition: a group has no order");
-  }
-
-  const TrainingGraph& training_;
-  Partition& partition_;
-  std::vector<MemberEdge> edges_;
-  IndexVector<GroupId, OpId> first_;
-  IndexVector<GroupId, std::int32_t> waits_;
-};
+}
 
 void require_every_layer_once(const TrainingGraph& training, const Partition& partition) {
   std::vector<bool> seen(training.num_layers(), false);
@@ -189,7 +156,7 @@ Partition make_partition(const TrainingGraph& training, const Nested& nested) {
     if (!group.layer) group.num_layers = 0;
     for (GroupId member : group.members) group.num_layers += partition.groups[member].num_layers;
   }
-  Orderer(training, partition).run();
+  order_members(training, partition);
   return partition;
 }
 

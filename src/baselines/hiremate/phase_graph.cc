@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <queue>
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "base/topological.h"
 
 namespace remat::hiremate {
 namespace {
@@ -23,24 +23,14 @@ void link_values(PhaseGraph& graph) {
 /// New number of each block: a topological order, the block of the smallest node first.
 std::vector<std::int32_t> topological_numbers(const std::vector<std::vector<std::int32_t>>& before,
                                               const std::vector<std::int32_t>& smallest) {
-  std::vector<std::int32_t> waits(before.size(), 0), number(before.size(), -1);
   std::vector<std::vector<std::int32_t>> after(before.size());
-  using Entry = std::pair<std::int32_t, std::int32_t>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  for (std::size_t b = 0; b < before.size(); ++b) {
-    waits[b] = narrow<std::int32_t>(before[b].size());
-    for (std::int32_t p : before[b]) after[at(p)].push_back(narrow<std::int32_t>(b));
-    if (before[b].empty()) ready.emplace(smallest[b], narrow<std::int32_t>(b));
+  for (int b : indices(before)) {
+    for (std::int32_t p : before[at(b)]) after[at(p)].push_back(b);
   }
+  std::vector<std::int32_t> number(before.size(), -1);
   std::int32_t next = 0;
-  while (!ready.empty()) {
-    const std::int32_t b = ready.top().second;
-    ready.pop();
+  for (int b : topological_order(after, [&](int block) { return smallest[at(block)]; }))
     number[at(b)] = next++;
-    for (std::int32_t s : after[at(b)]) {
-      if (--waits[at(s)] == 0) ready.emplace(smallest[at(s)], s);
-    }
-  }
   return number;
 }
 

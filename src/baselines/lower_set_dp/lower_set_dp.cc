@@ -107,22 +107,7 @@ std::optional<std::string> why_too_large(const ForwardGraph& forward, std::size_
          " MiB, more than " + std::to_string(kMostBytes >> 20);
 }
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("lower_set_dp")
-          .choice("family", &Options::family, {"auto", "all", "pruned"},
-                  "all lower sets (exact), the pruned family, or auto: all if there are at most `max_sets`")
-          .choice("centric", &Options::centric, {"time", "memory", "both"},
-                  "least recomputation (time), most (memory), or the better plan of both")
-          .flag("liveness", &Options::liveness,
-                "judge plans by their simulated peak; off: by the peak of the paper's formula")
-          .integer("max_sets", &Options::max_sets, 2, 100'000, "lower sets",
-                   "maximum number of lower sets for family all");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   const Pairing pairing = *find_pairing(*problem.graph);
   const ForwardGraph forward = canonical::forward_graph(*problem.graph, pairing);
   std::optional<std::vector<Set>> family;
@@ -144,21 +129,29 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 }  // namespace
 
 PlannerInfo info() {
-  return {"lower_set_dp",
-          "dynamic programming over lower sets of the forward graph",
-          "least recomputation among canonical strategies, by its own memory formula, where all lower sets "
-          "are taken",
-          "Kusumoto et al. 2019",
-          [](const Problem& problem) -> std::optional<std::string> {
-            const auto pairing = find_pairing(*problem.graph);
-            if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
-            // There are more lower sets than pruned ones: uses all of them only if they are few.
-            const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
-            return why_too_large(forward, forward.size() + 2);
-          },
-          run,
-          false,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("lower_set_dp")
+          .choice("family", &Options::family, {"auto", "all", "pruned"},
+                  "all lower sets (exact), the pruned family, or auto: all if there are at most `max_sets`")
+          .choice("centric", &Options::centric, {"time", "memory", "both"},
+                  "least recomputation (time), most (memory), or the better plan of both")
+          .flag("liveness", &Options::liveness,
+                "judge plans by their simulated peak; off: by the peak of the paper's formula")
+          .integer("max_sets", &Options::max_sets, 2, 100'000, "lower sets",
+                   "maximum number of lower sets for family all");
+  return with_options(
+      {"lower_set_dp", "dynamic programming over lower sets of the forward graph",
+       "least recomputation among canonical strategies, by its own memory formula, where all lower sets "
+       "are taken",
+       "Kusumoto et al. 2019",
+       [](const Problem& problem) -> std::optional<std::string> {
+         const auto pairing = find_pairing(*problem.graph);
+         if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
+         // There are more lower sets than pruned ones: uses all of them only if they are few.
+         const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
+         return why_too_large(forward, forward.size() + 2);
+       }},
+      table, run);
 }
 
 }  // namespace remat::lower_set_dp

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <numeric>
 #include <set>
 

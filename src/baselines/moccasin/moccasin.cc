@@ -274,26 +274,6 @@ std::optional<std::string> supports(const Problem& problem) {
   return std::nullopt;
 }
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("moccasin")
-          .integer("c", &Options::c, 1, 64, "runs",
-                   "maximum number of runs of one op; more if a start plan has more")
-          .choice("form", &Options::form, {"auto", "stage", "events"},
-                  "form of the model; auto: stage in fixed order, events in free order")
-          .choice("warm_start", &Options::warm_start, {"none", "greedy", "tw_remat", "search"},
-                  "planner whose plan the search starts from")
-          .flag("presolve", &Options::presolve, "presolve of CP-SAT")
-          .flag("linearization", &Options::linearization, "linear relaxation of CP-SAT")
-          .flag("neighbourhoods", &Options::neighbourhoods,
-                "first solve small models with most ops pinned; off: as published");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits) {
-  return plan(problem, table().read(common), common, limits);
-}
-
 }  // namespace
 
 PlanResult plan(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits) {
@@ -301,15 +281,23 @@ PlanResult plan(const Problem& problem, const Options& options, const PlanOption
 }
 
 PlannerInfo info() {
-  return {"moccasin",
-          "retention intervals solved by constraint programming (needs OR-tools)",
-          "given time, the least duration with at most c runs of each op; optimal only where that covers "
-          "every plan",
-          "Bartan et al. 2023 (MOCCASIN)",
-          supports,
-          run,
-          false,
-          table().list()};
+  const auto table = OptionTable<Options>("moccasin")
+                         .integer("c", &Options::c, 1, 64, "runs",
+                                  "maximum number of runs of one op; more if a start plan has more")
+                         .choice("form", &Options::form, {"auto", "stage", "events"},
+                                 "form of the model; auto: stage in fixed order, events in free order")
+                         .choice("warm_start", &Options::warm_start, {"none", "greedy", "tw_remat", "search"},
+                                 "planner whose plan the search starts from")
+                         .flag("presolve", &Options::presolve, "presolve of CP-SAT")
+                         .flag("linearization", &Options::linearization, "linear relaxation of CP-SAT")
+                         .flag("neighbourhoods", &Options::neighbourhoods,
+                               "first solve small models with most ops pinned; off: as published");
+  return with_options(
+      {"moccasin", "retention intervals solved by constraint programming (needs OR-tools)",
+       "given time, the least duration with at most c runs of each op; optimal only where that covers "
+       "every plan",
+       "Bartan et al. 2023 (MOCCASIN)", supports},
+      table, plan);
 }
 
 }  // namespace remat::moccasin

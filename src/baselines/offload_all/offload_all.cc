@@ -58,15 +58,7 @@ struct Options {
   std::int64_t least_bytes = 1024;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable = OptionTable<Options>("offload_all")
-                                                 .integer("least_bytes", &Options::least_bytes, 0, kMaxCount,
-                                                          "bytes", "smaller values stay on the device");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
-  const std::int64_t least_bytes = table().read(options).least_bytes;
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits&) {
   const Graph& graph = *problem.graph;
   const auto turn = std::ranges::find(graph.phase, Phase::kBackward) - graph.phase.begin();
   const OpId backward(turn);
@@ -75,7 +67,8 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
   result.plan = keep_all_plan(graph);
   for (ValueId v : graph.values()) {
     const OpId maker = graph.producer[v];
-    if (!maker || maker >= backward || graph.bytes[v].count() < least_bytes || !graph.copyable[v]) continue;
+    if (!maker || maker >= backward || graph.bytes[v].count() < options.least_bytes || !graph.copyable[v])
+      continue;
     const auto readers = graph.readers[v];
     const auto back = std::ranges::lower_bound(readers, backward);
     if (back == readers.end()) continue;
@@ -94,17 +87,17 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
 }  // namespace
 
 PlannerInfo info() {
-  return {"offload_all",
-          "all that the backward pass reads goes to the host and comes back one block ahead",
-          "none; takes no notice of its budget (what frameworks do)",
-          "practice: TorchTune, Transformer Engine",
-          [](const Problem& problem) -> std::optional<std::string> {
-            if (!problem.host) return "it needs a host (--host 25GB/s)";
-            return std::nullopt;
-          },
-          run,
-          false,
-          table().list()};
+  const auto table = OptionTable<Options>("offload_all")
+                         .integer("least_bytes", &Options::least_bytes, 0, kMaxCount, "bytes",
+                                  "smaller values stay on the device");
+  return with_options(
+      {"offload_all", "all that the backward pass reads goes to the host and comes back one block ahead",
+       "none; takes no notice of its budget (what frameworks do)", "practice: TorchTune, Transformer Engine",
+       [](const Problem& problem) -> std::optional<std::string> {
+         if (!problem.host) return "it needs a host (--host 25GB/s)";
+         return std::nullopt;
+       }},
+      table, run);
 }
 
 }  // namespace remat::offload_all

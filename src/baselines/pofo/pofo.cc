@@ -11,7 +11,6 @@
 #include "baselines/pofo/offload_chain.h"
 #include "planners/offload/timetable.h"
 #include "planners/rotor/chain_view.h"
-#include "planners/rotor/rotor.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 
@@ -55,7 +54,7 @@ class Run {
     alone.host.reset();
     const PlanOptions same{
         .set = {{"slots", std::to_string(options_.slots)}, {"stages", std::to_string(options_.stages)}}};
-    return *rotor::info().run(alone, same, limits_).plan;
+    return *find_planner("rotor").run(alone, same, limits_).plan;
   }
 
   void solve(const rotor::ChainView& view) {
@@ -168,39 +167,27 @@ class Run {
   std::int64_t stages_ = 0, formula_ = 0;  ///< 0 for rotor's plan
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("pofo")
-          .integer("slots", &Options::slots, 1, 100'000, "slots",
-                   "parts of the budget: bytes are rounded up to whole ones")
-          .integer("stages", &Options::stages, 2, 10'000, "stages",
-                   "longest chain; longer ones are cut at fewer places");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
-  return Run(problem, options, limits).run();
-}
-
 std::optional<std::string> supports(const Problem& problem) {
   if (!problem.host) return "it needs a host (--host 25GB/s)";
   if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
   if (problem.order == OrderMode::kFree) return "it keeps the order of the graph";
-  return rotor::info().supports(problem);
+  return find_planner("rotor").supports(problem);
 }
 
 }  // namespace
 
 PlannerInfo info() {
-  return {"pofo",
-          "dynamic programming over a chain of stages, each kept, run again or sent to the host",
-          "never slower than rotor on the same chain; may miss its budget",
-          "Beaumont et al. 2021",
-          supports,
-          run,
-          false,
-          table().list()};
+  const auto table = OptionTable<Options>("pofo")
+                         .integer("slots", &Options::slots, 1, 100'000, "slots",
+                                  "parts of the budget: bytes are rounded up to whole ones")
+                         .integer("stages", &Options::stages, 2, 10'000, "stages",
+                                  "longest chain; longer ones are cut at fewer places");
+  return with_options(
+      {"pofo", "dynamic programming over a chain of stages, each kept, run again or sent to the host",
+       "never slower than rotor on the same chain; may miss its budget", "Beaumont et al. 2021", supports},
+      table, [](const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
+        return Run(problem, options, limits).run();
+      });
 }
 
 }  // namespace remat::pofo

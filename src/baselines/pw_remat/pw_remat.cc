@@ -101,20 +101,6 @@ class Sizes {
   std::int64_t k_ = 0;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("pw_remat")
-          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
-                   "size of parts at which the recursion stops; 0: try them all")
-          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
-  return Sizes(problem, options, limits).run();
-}
-
 }  // namespace
 
 Ranked ranked(const Graph& graph, OrderMode order, Limits& limits) {
@@ -173,16 +159,21 @@ std::optional<Plan> plan_for(const Graph& graph, const Ranked& ranked, std::int6
 }
 
 PlannerInfo info() {
-  return {"pw_remat",
-          "a path decomposition with a spine, halved in length and width, stopped early at every size k",
-          "unit sizes, one output per op, path width w: polylogarithmic peak and overhead for fixed w at k = "
-          "1; may "
-          "miss its budget",
-          "Kumar et al. 2019 (PWRemat)",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run,
-          false,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("pw_remat")
+          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
+                   "size of parts at which the recursion stops; 0: try them all")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return with_options(
+      {"pw_remat",
+       "a path decomposition with a spine, halved in length and width, stopped early at every size k",
+       "unit sizes, one output per op, path width w: polylogarithmic peak and overhead for fixed w at k = "
+       "1; may "
+       "miss its budget",
+       "Kumar et al. 2019 (PWRemat)"},
+      table, [](const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
+        return Sizes(problem, options, limits).run();
+      });
 }
 
 }  // namespace remat::pw_remat

@@ -1,5 +1,4 @@
 // He et al., Deep Residual Learning (2015): ImageNet and CIFAR forms, any depth that divides into blocks.
-#include <array>
 
 #include "base/numbers.h"
 #include "generate/checks.h"

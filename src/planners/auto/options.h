@@ -1,11 +1,11 @@
 // The numbers of auto.
 #pragma once
 
-#include "planning/options.h"
+#include <cstdint>
 
 namespace remat::automatic {
 
-/// What each is for stands in options.cc, what it was measured to be worth in docs/planners/auto.md;
+/// What each is for stands in auto.cc, what it was measured to be worth in docs/planners/auto.md;
 /// bench/quality/settings.py measures it again. Shares are of what is left of a round.
 struct Options {
   double turn = 0.3;
@@ -21,7 +21,5 @@ struct Options {
 
 /// Units of work that take about as long, where there is a work limit.
 inline constexpr double kWorkPerSecond = 1e7;
-
-const OptionTable<Options>& table();
 
 }  // namespace remat::automatic

@@ -4,7 +4,6 @@
 
 #include "base/numbers.h"
 #include "planners/auto/arms.h"
-#include "planners/auto/options.h"
 #include "planners/auto/rounds.h"
 
 namespace remat::automatic {
@@ -13,8 +12,8 @@ namespace {
 /// Who is called when, and for which share of what is left of the round.
 class Schedule {
  public:
-  Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
-      : problem_(problem), own_(table().read(options)), limits_(limits), arms_(problem, options, limits) {}
+  Schedule(const Problem& problem, const Options& own, const PlanOptions& options, Limits& limits)
+      : problem_(problem), own_(own), limits_(limits), arms_(problem, options, limits) {}
 
   PlanResult run() {
     arms_.plan("keep_all", 1);
@@ -168,7 +167,7 @@ class Schedule {
   }
 
   const Problem& problem_;
-  const Options own_;
+  const Options& own_;
   Limits& limits_;
   Arms arms_;
   int rounds_without_plan_ = 0;
@@ -179,8 +178,9 @@ class Schedule {
 
 }  // namespace
 
-PlanResult run_schedule(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  return Schedule(problem, options, limits).run();
+PlanResult run_schedule(const Problem& problem, const Options& own, const PlanOptions& options,
+                        Limits& limits) {
+  return Schedule(problem, own, options, limits).run();
 }
 
 }  // namespace remat::automatic

@@ -125,33 +125,22 @@ class Portfolio {
   std::int64_t attempts_ = 0;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
+}  // namespace
+
+PlannerInfo info() {
+  const auto table =
       OptionTable<Options>("evict")
           .integer("rounds", &Options::rounds, 0, std::int64_t{1} << 40, "runs",
                    "most runs with random scores, after the twelve with fixed ones")
           .integer("work", &Options::work, 0, std::int64_t{1} << 60, "units of work",
                    "no run begins after this")
           .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
-  return kTable;
-}
-
-PlanResult plan(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
-  return Portfolio(problem, options, given.seed, limits).run();
-}
-
-}  // namespace
-
-PlannerInfo info() {
-  return {"evict",
-          "runs the order in a memory of fixed size with many eviction scores, and buys time back",
-          "none; may miss its budget",
-          "Remat; scores after DTR (Kirisame et al. 2021)",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          plan,
-          false,
-          table().list()};
+  return with_options(
+      {"evict", "runs the order in a memory of fixed size with many eviction scores, and buys time back",
+       "none; may miss its budget", "Remat; scores after DTR (Kirisame et al. 2021)"},
+      table, [](const Problem& problem, const Options& options, const PlanOptions& given, Limits& limits) {
+        return Portfolio(problem, options, given.seed, limits).run();
+      });
 }
 
 }  // namespace remat::evict

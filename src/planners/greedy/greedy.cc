@@ -200,12 +200,11 @@ PlanResult run(const Problem& problem, const PlanOptions&, Limits& limits) {
 }  // namespace
 
 PlannerInfo info() {
-  return {"greedy",
-          "one scan that drops what lowers memory most where a step is over the budget",
-          "none; may miss its budget",
-          "Kumar et al. 2019 (GreedyRemat), after XLA",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+  return {.name = "greedy",
+          .description = "one scan that drops what lowers memory most where a step is over the budget",
+          .guarantee = "none; may miss its budget",
+          .source = "Kumar et al. 2019 (GreedyRemat), after XLA",
+          .run = run};
 }
 
 }  // namespace remat::greedy

@@ -12,12 +12,11 @@ PlanResult run(const Problem& problem, const PlanOptions&, Limits&) {
 }  // namespace
 
 PlannerInfo info() {
-  return {"keep_all",
-          "every op once, in the graph's order",
-          "least duration; fits only where the budget reaches the keep-all peak",
-          "Kumar et al. 2019 (NoRemat)",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+  return {.name = "keep_all",
+          .description = "every op once, in the graph's order",
+          .guarantee = "least duration; fits only where the budget reaches the keep-all peak",
+          .source = "Kumar et al. 2019 (NoRemat)",
+          .run = run};
 }
 
 }  // namespace remat::keep_all

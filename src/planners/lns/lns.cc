@@ -183,12 +183,12 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 }  // namespace
 
 PlannerInfo info() {
-  return {"lns",
-          "drops recomputations of a stretch and finds others by minimum cuts, again and again",
-          "none; may miss its budget",
-          "Remat; ruin and recreate after Schrimpf et al. 2000",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+  return {
+      .name = "lns",
+      .description = "drops recomputations of a stretch and finds others by minimum cuts, again and again",
+      .guarantee = "none; may miss its budget",
+      .source = "Remat; ruin and recreate after Schrimpf et al. 2000",
+      .run = run};
 }
 
 }  // namespace remat::lns

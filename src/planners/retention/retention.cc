@@ -108,15 +108,7 @@ struct Options {
   bool buy_back = true;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("retention")
-          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const bool buy_back = table().read(given).buy_back;
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   const Graph& graph = *problem.graph;
   Incumbent best(problem, "retention", limits);
   best.offer(keep_all_plan(graph));
@@ -126,7 +118,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   const auto fits = [&](const Plan& plan) { return simulate(graph, plan).peak <= problem.budget; };
   if (std::ranges::any_of(plans, fits)) std::erase_if(plans, std::not_fn(fits));
   for (Plan& plan : plans) {
-    if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
+    if (options.buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
     best.offer(std::move(plan));
   }
   return best.result({{"moments", moments}});
@@ -154,18 +146,18 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
 }
 
 PlannerInfo info() {
-  return {
-      "retention",
-      "what to keep across the moment of the peak and what to run again, by minimum cuts; then the next one",
-      "optimal at one moment, up to one step of the hull; may miss its budget",
-      "Remat",
-      [](const Problem& problem) -> std::optional<std::string> {
-        if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
-        return std::nullopt;
-      },
-      run,
-      false,
-      table().list()};
+  const auto table =
+      OptionTable<Options>("retention")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return with_options(
+      {"retention",
+       "what to keep across the moment of the peak and what to run again, by minimum cuts; then the next one",
+       "optimal at one moment, up to one step of the hull; may miss its budget", "Remat",
+       [](const Problem& problem) -> std::optional<std::string> {
+         if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
+         return std::nullopt;
+       }},
+      table, run);
 }
 
 }  // namespace remat::retention

@@ -1,8 +1,6 @@
 #include "planners/rotor/chain_view.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "base/numbers.h"
 #include "model/step.h"

@@ -127,8 +127,17 @@ class Run {
   std::int64_t stages_ = 0, held_ = 0, formula_ = 0;
 };
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
+std::optional<std::string> supports(const Problem& problem) {
+  const auto pairing = find_pairing(*problem.graph);
+  if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
+  if (has_chain_view(*problem.graph, *pairing, Options().stages)) return std::nullopt;
+  return "the forward pass is no chain: there is no op whose outputs alone are read by later forward ops";
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  const auto table =
       OptionTable<Options>("rotor")
           .integer("slots", &Options::slots, 1, 100'000, "slots",
                    "parts of the budget: bytes are rounded up to whole ones")
@@ -141,32 +150,13 @@ const OptionTable<Options>& table() {
               "first", &Options::first,
               "stop at the first view of the chain with a plan within the budget, unless the next one takes "
               "less than half of what is left");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
-  return Run(problem, options, limits).run();
-}
-
-std::optional<std::string> supports(const Problem& problem) {
-  const auto pairing = find_pairing(*problem.graph);
-  if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
-  if (has_chain_view(*problem.graph, *pairing, Options().stages)) return std::nullopt;
-  return "the forward pass is no chain: there is no op whose outputs alone are read by later forward ops";
-}
-
-}  // namespace
-
-PlannerInfo info() {
-  return {"rotor",
-          "dynamic programming over a chain of stages, each saved, checkpointed or run again",
-          "least duration among persistent schedules of the chain, up to the rounding of memory to slots",
-          "Beaumont et al. 2019",
-          supports,
-          run,
-          false,
-          table().list()};
+  return with_options(
+      {"rotor", "dynamic programming over a chain of stages, each saved, checkpointed or run again",
+       "least duration among persistent schedules of the chain, up to the rounding of memory to slots",
+       "Beaumont et al. 2019", supports},
+      table, [](const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
+        return Run(problem, options, limits).run();
+      });
 }
 
 }  // namespace remat::rotor

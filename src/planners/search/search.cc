@@ -13,52 +13,6 @@
 namespace remat::search {
 namespace {
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("search")
-          .flag("insert_chain", &Options::insert_chain,
-                "insert a recomputation together with its dead predecessors")
-          .flag("erase", &Options::erase, "erase a recomputation")
-          .flag("shift", &Options::shift, "move a recomputation to another place")
-          .flag("insert_erase", &Options::insert_erase,
-                "insert a recomputation, then erase the best of several others")
-          .flag("erase_insert", &Options::erase_insert,
-                "erase a recomputation, then insert the best of several others")
-          .flag("deep_chain", &Options::deep_chain,
-                "objective peak: drop across a dear step, however much it takes to make again")
-          .flag("window", &Options::window, "free order: reorder steps inside a window")
-          .flag("aim", &Options::aim, "insertions look for gaps around steps where memory is short")
-          .flag("trim", &Options::trim, "after every move, drop steps whose results nobody reads")
-          .flag("restart", &Options::restart, "some cycles begin from a start plan, not from the best plan")
-          .flag("mix", &Options::mix, "cycles differ in the temperature at which they begin")
-          .flag("adapt", &Options::adapt, "the price of bytes over the budget follows how often plans fit")
-          .flag("constructive", &Options::constructive,
-                "begin from plans of tw_remat too, at budgets below `constructive_below`")
-          .flag("retention", &Options::retention, "begin from plans of retention too")
-          .number("hot", &Options::hot, 1e-6, 1e6, "mean recomputations",
-                  "temperature at the start of a cycle")
-          .number("cold", &Options::cold, 1e-9, 1e6, "mean recomputations",
-                  "temperature at the end of a cycle")
-          .number("coolest", &Options::coolest, 1e-6, 1, "factor",
-                  "free order: lowest factor on both temperatures, where few ops run again")
-          .number("reheat", &Options::reheat, 1e-3, 1e3, "share of `hot`",
-                  "temperature at which cycles from the best plan begin")
-          .integer("cycle", &Options::cycle, 1, 1'000'000'000, "moves per op", "length of the first cycle")
-          .number("growth", &Options::growth, 1, 100, "factor", "each cycle is longer than the last by this")
-          .number("cooling", &Options::cooling, 1, 1e6, "factor",
-                  "the temperature falls by at least this in a cycle")
-          .number("lead", &Options::lead, 0, 1, "share of cycles", "cycles of the line with the best plan")
-          .number("restarts", &Options::restarts, 0, 1, "share of cycles",
-                  "cycles that begin from a start plan; half of it in free order")
-          .number("constructive_below", &Options::constructive_below, 0, 1e6, "share of the keep-all peak",
-                  "budgets below this begin from plans of tw_remat too")
-          .number("constructive_share", &Options::constructive_share, 1e-3, 1, "share of the limits",
-                  "for these plans")
-          .number("peak_share", &Options::peak_share, 1e-3, 1, "share of the limits",
-                  "objective peak: for lowering it; the rest makes that plan faster");
-  return kTable;
-}
-
 /// A few of TWRemat's plans of low memory, by falling peak.
 std::vector<Plan> constructive_plans(const Problem& problem, double part, Limits& limits) {
   Limits share(limits, part);
@@ -73,8 +27,7 @@ bool needs_less(const Problem& problem, double part, Bytes keep_all_peak) {
   return problem.objective == Objective::kPeak || problem.budget.count() < less;
 }
 
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options = table().read(given);
+PlanResult run(const Problem& problem, Options options, const PlanOptions& given, Limits& limits) {
   if (problem.objective == Objective::kTime) options.deep_chain = false;
   PlanResult result;
   Starts starts;
@@ -117,14 +70,55 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 }  // namespace
 
 PlannerInfo info() {
-  return {"search",
-          "anytime search over the step sequence with an exact incremental tracker",
-          "valid plans; within the budget wherever one was found; better with more time",
-          "Remat",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run,
-          true,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("search")
+          .flag("insert_chain", &Options::insert_chain,
+                "insert a recomputation together with its dead predecessors")
+          .flag("erase", &Options::erase, "erase a recomputation")
+          .flag("shift", &Options::shift, "move a recomputation to another place")
+          .flag("insert_erase", &Options::insert_erase,
+                "insert a recomputation, then erase the best of several others")
+          .flag("erase_insert", &Options::erase_insert,
+                "erase a recomputation, then insert the best of several others")
+          .flag("deep_chain", &Options::deep_chain,
+                "objective peak: drop across a dear step, however much it takes to make again")
+          .flag("window", &Options::window, "free order: reorder steps inside a window")
+          .flag("aim", &Options::aim, "insertions look for gaps around steps where memory is short")
+          .flag("trim", &Options::trim, "after every move, drop steps whose results nobody reads")
+          .flag("restart", &Options::restart, "some cycles begin from a start plan, not from the best plan")
+          .flag("mix", &Options::mix, "cycles differ in the temperature at which they begin")
+          .flag("adapt", &Options::adapt, "the price of bytes over the budget follows how often plans fit")
+          .flag("constructive", &Options::constructive,
+                "begin from plans of tw_remat too, at budgets below `constructive_below`")
+          .flag("retention", &Options::retention, "begin from plans of retention too")
+          .number("hot", &Options::hot, 1e-6, 1e6, "mean recomputations",
+                  "temperature at the start of a cycle")
+          .number("cold", &Options::cold, 1e-9, 1e6, "mean recomputations",
+                  "temperature at the end of a cycle")
+          .number("coolest", &Options::coolest, 1e-6, 1, "factor",
+                  "free order: lowest factor on both temperatures, where few ops run again")
+          .number("reheat", &Options::reheat, 1e-3, 1e3, "share of `hot`",
+                  "temperature at which cycles from the best plan begin")
+          .integer("cycle", &Options::cycle, 1, 1'000'000'000, "moves per op", "length of the first cycle")
+          .number("growth", &Options::growth, 1, 100, "factor", "each cycle is longer than the last by this")
+          .number("cooling", &Options::cooling, 1, 1e6, "factor",
+                  "the temperature falls by at least this in a cycle")
+          .number("lead", &Options::lead, 0, 1, "share of cycles", "cycles of the line with the best plan")
+          .number("restarts", &Options::restarts, 0, 1, "share of cycles",
+                  "cycles that begin from a start plan; half of it in free order")
+          .number("constructive_below", &Options::constructive_below, 0, 1e6, "share of the keep-all peak",
+                  "budgets below this begin from plans of tw_remat too")
+          .number("constructive_share", &Options::constructive_share, 1e-3, 1, "share of the limits",
+                  "for these plans")
+          .number("peak_share", &Options::peak_share, 1e-3, 1, "share of the limits",
+                  "objective peak: for lowering it; the rest makes that plan faster");
+  return with_options(
+      {.name = "search",
+       .description = "anytime search over the step sequence with an exact incremental tracker",
+       .guarantee = "valid plans; within the budget wherever one was found; better with more time",
+       .source = "Remat",
+       .improves_starts = true},
+      table, run);
 }
 
 std::map<std::string, std::string> only_first_runs() {

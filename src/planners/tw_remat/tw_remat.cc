@@ -106,20 +106,7 @@ Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
   return best;
 }
 
-const OptionTable<Options>& table() {
-  static const OptionTable<Options> kTable =
-      OptionTable<Options>("tw_remat")
-          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
-                   "size of parts at which the recursion stops; 0: try them all")
-          .flag("min_degree", &Options::min_degree, "min-degree elimination in place of min-fill")
-          .integer("improve", &Options::improve, 0, 1'000'000, "restarts",
-                   "attempts at a narrower decomposition")
-          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
-  return kTable;
-}
-
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = table().read(given);
+PlanResult run(const Problem& problem, const Options& options, const PlanOptions&, Limits& limits) {
   PlanResult result;
   Sweep sweep(problem, options, limits);
   if (limits.reached()) {
@@ -182,14 +169,19 @@ std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits) {
 }
 
 PlannerInfo info() {
-  return {"tw_remat",
-          "balanced separators of a tree decomposition, stopped early at every size k",
-          "unit sizes, one output per op: peak O(width log ops) at k = 1; may miss its budget",
-          "Kumar et al. 2019 (TWRemat)",
-          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run,
-          false,
-          table().list()};
+  const auto table =
+      OptionTable<Options>("tw_remat")
+          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
+                   "size of parts at which the recursion stops; 0: try them all")
+          .flag("min_degree", &Options::min_degree, "min-degree elimination in place of min-fill")
+          .integer("improve", &Options::improve, 0, 1'000'000, "restarts",
+                   "attempts at a narrower decomposition")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return with_options(
+      {"tw_remat", "balanced separators of a tree decomposition, stopped early at every size k",
+       "unit sizes, one output per op: peak O(width log ops) at k = 1; may miss its budget",
+       "Kumar et al. 2019 (TWRemat)"},
+      table, run);
 }
 
 }  // namespace remat::tw_remat
