@@ -19,21 +19,6 @@
 namespace remat::cli {
 namespace {
 
-struct CompareCommand {
-  std::string graph, budget, order = "fixed", out_dir, run_limit = "10m";
-  std::vector<std::string> names, plan_files, commands;
-  std::vector<OtherPlan> others;
-  bool json = false;
-  EffortOptions effort;
-  HostOptions host;
-
-  int run();
-
- private:
-  void check_files() const;
-  std::string most_effort(const Problem& problem) const;
-};
-
 /// One row. A planner that cannot run keeps its row, with the reason.
 struct Row {
   std::string planner;
@@ -106,87 +91,97 @@ std::filesystem::path plan_file(const std::string& folder, const std::string& pl
   return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
 }
 
-/// No plan may replace an input or a plan of another planner.
-void CompareCommand::check_files() const {
-  std::vector<Output> files;
-  std::set<std::string> known(names.begin(), names.end());
-  for (const OtherPlan& other : others) known.insert(other.name);
-  for (const std::string& name : known) {
-    for (const bool fits : {true, false}) {
-      const std::filesystem::path path = plan_file(out_dir, name, fits);
-      refuse_to_replace_input(path, FileKind::kPlan);
-      files.push_back({path.filename().string(), path.string()});
-    }
-  }
-  require_different_files(files);
-}
+struct CompareCommand {
+  std::string graph, budget, order = "fixed", out_dir, run_limit = "10m";
+  std::vector<std::string> names, plan_files, commands;
+  std::vector<OtherPlan> others;
+  bool json = false;
+  EffortOptions effort;
+  HostOptions host;
 
-/// "3 planners, at most 10 s each, 30 s in all".
-std::string CompareCommand::most_effort(const Problem& problem) const {
-  const auto running = std::ranges::count_if(
-      names, [&](const std::string& name) { return !find_planner(name).supports(problem); });
-  std::string line = std::to_string(running) + (running == 1 ? " planner" : " planners");
-  if (effort.work_limit) line += ", at most " + std::to_string(*effort.work_limit) + " units of work each";
-  if (const auto seconds = effort.seconds()) {
-    const double all = *seconds * static_cast<double>(running);
-    line += ", at most " + format_seconds(*seconds) + " each, " + format_seconds(all) + " in all";
-  }
-  return line;
-}
-
-int CompareCommand::run() {
-  effort.finish();
-  if (names.empty()) {
-    for (const PlannerInfo& planner : planners()) names.emplace_back(planner.name);
-  }
-  for (const std::string& name : names) find_planner(name);
-  others = parse_other_plans(plan_files, commands);
-  const double most_of_run = parse_seconds(run_limit);
-  if (graph == "-" && !commands.empty()) throw UsageError("--run needs a graph that is a file");
-  const LoadedGraph loaded = load_and_warn(graph);
-  const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
-  Problem problem;
-  problem.graph = &loaded.graph;
-  problem.order = parse_order(order);
-  problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
-  problem.host = host.read(loaded.graph, graph);
-  if (!out_dir.empty()) create_folder(out_dir);
-  if (!out_dir.empty()) check_files();
-  if (::isatty(STDERR_FILENO) == 1) std::cerr << "remat: " << most_effort(problem) << "\n";
-  Report rows = Report::array();
-  bool found = false, proved_infeasible = false;
-  const auto add = [&](const Row& row, bool is_ours) {
-    rows.push_back(row.report(problem, !json && terminal_columns() > 0));
-    if (!row.result) return;
-    found |= has_plan(*row.result);
-    proved_infeasible |= row.result->status == Status::kInfeasible;
-    if (!out_dir.empty() && row.result->plan) {
-      const Request request{.problem = problem, .planner = row.planner, .effort = effort.settled()};
-      const PlanRecord record =
-          is_ours ? make_record(request, *row.result) : make_record(problem, *row.result, effort.plan.seed);
-      save_plan(record, plan_file(out_dir, row.planner, has_plan(*row.result)));
+  int run() {
+    effort.finish();
+    if (names.empty()) {
+      for (const PlannerInfo& planner : planners()) names.emplace_back(planner.name);
     }
-  };
-  for (const std::string& name : names) {
-    const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
-    add(run_planner(problem, name, effort, keep_all_peak, which), true);
+    for (const std::string& name : names) find_planner(name);
+    others = parse_other_plans(plan_files, commands);
+    const double most_of_run = parse_seconds(run_limit);
+    if (graph == "-" && !commands.empty()) throw UsageError("--run needs a graph that is a file");
+    const LoadedGraph loaded = load_and_warn(graph);
+    const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
+    Problem problem;
+    problem.graph = &loaded.graph;
+    problem.order = parse_order(order);
+    problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
+    problem.host = host.read(loaded.graph, graph);
+    if (!out_dir.empty()) create_folder(out_dir);
+    if (!out_dir.empty()) check_files();
+    if (::isatty(STDERR_FILENO) == 1) std::cerr << "remat: " << most_effort(problem) << "\n";
+    Report rows = Report::array();
+    bool found = false, proved_infeasible = false;
+    const auto add = [&](const Row& row, bool is_ours) {
+      rows.push_back(row.report(problem, !json && terminal_columns() > 0));
+      if (!row.result) return;
+      found |= has_plan(*row.result);
+      proved_infeasible |= row.result->status == Status::kInfeasible;
+      if (!out_dir.empty() && row.result->plan) {
+        const Request request{.problem = problem, .planner = row.planner, .effort = effort.settled()};
+        const PlanRecord record =
+            is_ours ? make_record(request, *row.result) : make_record(problem, *row.result, effort.plan.seed);
+        save_plan(record, plan_file(out_dir, row.planner, has_plan(*row.result)));
+      }
+    };
+    for (const std::string& name : names) {
+      const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
+      add(run_planner(problem, name, effort, keep_all_peak, which), true);
+    }
+    for (const OtherPlan& other : others) add(judge(problem, other, graph, most_of_run), false);
+    Report report;
+    report["graph"] = loaded.graph.name;
+    report["order"] = to_string(problem.order);
+    report["budget"] = problem.budget.count();
+    report["keep_all_peak"] = keep_all_peak.count();
+    report["base_duration"] = loaded.graph.base_duration.count();
+    report["gap_limit"] = effort.gap_limit;
+    report["seed"] = effort.plan.seed;
+    report["planners"] = std::move(rows);
+    print(report, json,
+          {.time_unit = std::string(loaded.graph.time_unit),
+           .spare = {"duration_bound", "peak_bound", "stopped_by", "seconds"}});
+    if (catch_interrupts()) return kInterrupted;
+    return found ? kOk : proved_infeasible ? kInfeasible : kNothingFound;
   }
-  for (const OtherPlan& other : others) add(judge(problem, other, graph, most_of_run), false);
-  Report report;
-  report["graph"] = loaded.graph.name;
-  report["order"] = to_string(problem.order);
-  report["budget"] = problem.budget.count();
-  report["keep_all_peak"] = keep_all_peak.count();
-  report["base_duration"] = loaded.graph.base_duration.count();
-  report["gap_limit"] = effort.gap_limit;
-  report["seed"] = effort.plan.seed;
-  report["planners"] = std::move(rows);
-  print(report, json,
-        {.time_unit = std::string(loaded.graph.time_unit),
-         .spare = {"duration_bound", "peak_bound", "stopped_by", "seconds"}});
-  if (catch_interrupts()) return kInterrupted;
-  return found ? kOk : proved_infeasible ? kInfeasible : kNothingFound;
-}
+
+ private:
+  /// No plan may replace an input or a plan of another planner.
+  void check_files() const {
+    std::vector<Output> files;
+    std::set<std::string> known(names.begin(), names.end());
+    for (const OtherPlan& other : others) known.insert(other.name);
+    for (const std::string& name : known) {
+      for (const bool fits : {true, false}) {
+        const std::filesystem::path path = plan_file(out_dir, name, fits);
+        refuse_to_replace_input(path, FileKind::kPlan);
+        files.push_back({path.filename().string(), path.string()});
+      }
+    }
+    require_different_files(files);
+  }
+
+  /// "3 planners, at most 10 s each, 30 s in all".
+  std::string most_effort(const Problem& problem) const {
+    const auto running = std::ranges::count_if(
+        names, [&](const std::string& name) { return !find_planner(name).supports(problem); });
+    std::string line = std::to_string(running) + (running == 1 ? " planner" : " planners");
+    if (effort.work_limit) line += ", at most " + std::to_string(*effort.work_limit) + " units of work each";
+    if (const auto seconds = effort.seconds()) {
+      const double all = *seconds * static_cast<double>(running);
+      line += ", at most " + format_seconds(*seconds) + " each, " + format_seconds(all) + " in all";
+    }
+    return line;
+  }
+};
 
 }  // namespace
 

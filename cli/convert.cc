@@ -17,63 +17,58 @@ struct ConvertCommand {
   std::vector<std::string> dims;
   bool json = false;
 
-  int run() const;
+  int run() const {
+    prepare_outputs({{"-o", out}});
+    const auto read = load();
+    if (!read) return kFailure;
+    const auto& [loaded, format] = *read;
+    write_output(out, format_graph(loaded.graph), FileKind::kGraph);
+    print(Report{{"input", in},
+                 {"input_format", format},
+                 {"output", out},
+                 {"output_format", to_string(GraphFormat::kRematGraph)},
+                 {"ops", loaded.graph.num_ops()},
+                 {"values", loaded.graph.num_values()}},
+          json);
+    return kOk;
+  }
 
  private:
-  bool is_for_python() const;
-  std::optional<std::pair<LoadedGraph, std::string>> load() const;
-};
+  /// True for files that the Python package reads. JSON is read here under any name, and so is a file with
+  /// neither a `{` nor a known ending.
+  bool is_for_python() const {
+    if (!from.empty()) return from != "json";
+    const std::string kind = std::filesystem::path(in).extension();
+    std::error_code error;
+    if (kind.empty() || kind == ".json" || !std::filesystem::is_regular_file(in, error)) return false;
+    const std::string text = read_file(in);
+    const std::size_t begin = text.find_first_not_of(" \t\r\n");
+    return begin == std::string::npos || text[begin] != '{';
+  }
 
-/// True for files that the Python package reads. JSON is read here under any name, and so is a file with
-/// neither a `{` nor a known ending.
-bool ConvertCommand::is_for_python() const {
-  if (!from.empty()) return from != "json";
-  const std::string kind = std::filesystem::path(in).extension();
-  std::error_code error;
-  if (kind.empty() || kind == ".json" || !std::filesystem::is_regular_file(in, error)) return false;
-  const std::string text = read_file(in);
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  return begin == std::string::npos || text[begin] != '{';
-}
-
-/// The graph, and the format of its file.
-std::optional<std::pair<LoadedGraph, std::string>> ConvertCommand::load() const {
-  if (!is_for_python()) {
-    if (!device.empty() || !dims.empty()) {
-      throw UsageError("--device and --dim are for files that are not JSON");
+  /// The graph, and the format of its file.
+  std::optional<std::pair<LoadedGraph, std::string>> load() const {
+    if (!is_for_python()) {
+      if (!device.empty() || !dims.empty()) {
+        throw UsageError("--device and --dim are for files that are not JSON");
+      }
+      LoadedGraph loaded = load_and_warn(in);
+      std::string format(to_string(loaded.format));
+      return std::pair{std::move(loaded), std::move(format)};
     }
-    LoadedGraph loaded = load_and_warn(in);
-    std::string format(to_string(loaded.format));
-    return std::pair{std::move(loaded), std::move(format)};
+    std::vector<std::string> words{in};
+    if (!from.empty()) words.push_back("--from=" + from);
+    if (!device.empty()) {
+      parse_device(device);
+      words.push_back("--device=" + device);
+    }
+    for (const std::string& dim : dims) words.push_back("--dim=" + dim);
+    const auto said = python_output("converters", words);
+    if (!said) return std::nullopt;
+    const std::size_t line = std::min(said->find('\n'), said->size());
+    return std::pair{parse_graph(std::string_view(*said).substr(line), in), said->substr(0, line)};
   }
-  std::vector<std::string> words{in};
-  if (!from.empty()) words.push_back("--from=" + from);
-  if (!device.empty()) {
-    parse_device(device);
-    words.push_back("--device=" + device);
-  }
-  for (const std::string& dim : dims) words.push_back("--dim=" + dim);
-  const auto said = python_output("converters", words);
-  if (!said) return std::nullopt;
-  const std::size_t line = std::min(said->find('\n'), said->size());
-  return std::pair{parse_graph(std::string_view(*said).substr(line), in), said->substr(0, line)};
-}
-
-int ConvertCommand::run() const {
-  prepare_outputs({{"-o", out}});
-  const auto read = load();
-  if (!read) return kFailure;
-  const auto& [loaded, format] = *read;
-  write_output(out, format_graph(loaded.graph), FileKind::kGraph);
-  print(Report{{"input", in},
-               {"input_format", format},
-               {"output", out},
-               {"output_format", to_string(GraphFormat::kRematGraph)},
-               {"ops", loaded.graph.num_ops()},
-               {"values", loaded.graph.num_values()}},
-        json);
-  return kOk;
-}
+};
 
 }  // namespace
 

@@ -76,131 +76,128 @@ struct InfoCommand {
   HostOptions host;
   AllocatorOption allocator;
 
-  int run() const;
-  void add_bounds(Report& report, const Graph& g) const;
-  void add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const;
-  void add_peak(Report& report, const Graph& g, const Simulation& cost) const;
+  int run() const {
+    const std::optional<AllocatorConfig> config = allocator.read();
+    const LoadedGraph loaded = load_and_warn(graph);
+    const Graph& g = loaded.graph;
+    const std::optional<Host> link = host.read(g, graph);
+    const Simulation cost = simulate(g, keep_all_plan(g));
+    Bytes total;
+    for (Bytes bytes : g.bytes) total += bytes;
+    Report report;
+    report["name"] = g.name;
+    report["format"] = to_string(loaded.format);
+    report["graph_hash"] = graph_hash(g);
+    report["ops"] = g.num_ops();
+    report["values"] = g.num_values();
+    report["edges"] = count_edges(g);
+    report["reads"] = g.inputs.entries();
+    report["inputs"] = g.graph_inputs.size();
+    report["outputs"] = g.graph_outputs.size();
+    report["total_bytes"] = total.count();
+    report["resident"] = g.resident.count();
+    report["keep_all_peak"] = cost.peak.count();
+    if (config) {
+      const AllocatorPeaks peaks =
+          of_file(graph, [&] { return simulate_allocator(g, keep_all_plan(g), *config); });
+      add_peaks(report, *config, &peaks);
+    }
+    add_bounds(report, g);
+    report["base_duration"] = g.base_duration.count();
+    report["time_unit"] = g.time_unit.empty() ? Report(nullptr) : Report(g.time_unit);
+    if (link) add_host(report, g, *link, cost.peak);
+    add_peak(report, g, cost);
+    Shares duration;
+    for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
+    report["duration_by_kind"] = duration.rows("duration", "kind", g.base_duration.count(), top);
+    print(report, json,
+          {.time_unit = std::string(g.time_unit), .spare = {"kind", "value", "steps", "count"}});
+    return kOk;
+  }
+
+  void add_bounds(Report& report, const Graph& g) const {
+    const PeakBound floor = floor_bound(g);
+    report["floor"] = floor.peak.count();
+    report["floor_at"] = floor.op ? describe(g, floor.op) : "the graph's inputs and outputs";
+    const PeakBound fixed = best_peak_bound(g, OrderMode::kFixed),
+                    free = best_peak_bound(g, OrderMode::kFree);
+    report["peak_lower_bound"] = fixed.peak.count();
+    report["peak_bound_argument"] = fixed.argument;
+    if (free.peak != fixed.peak || free.argument != fixed.argument) {
+      report["peak_lower_bound_free_order"] = free.peak.count();
+      report["peak_bound_argument_free_order"] = free.argument;
+    }
+  }
+
+  /// Bytes that the channels can copy while every op runs once, and the bounds with and without them.
+  void add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const {
+    constexpr std::int64_t kWork = 20'000'000;
+    const auto moved = [&](std::int64_t rate) {
+      return static_cast<std::int64_t>(Wide{g.base_duration.count()} * rate / units_per_second(g).value());
+    };
+    report["host_moves_out"] = moved(link.out);
+    report["host_moves_in"] = moved(link.in);
+    Report rows = Report::array();
+    const auto percent = [&](const Host* with, Bytes budget) {
+      Limits limits;
+      limits.set_work(kWork);
+      const PeakBound least = with ? host_peak_bound(g) : best_peak_bound(g, OrderMode::kFixed);
+      if (budget < least.peak) return Report(nullptr);
+      const DurationBound bound = with ? host_duration_bound(g, budget, OrderMode::kFixed, *with, limits)
+                                       : cheap_duration_bound(g, budget, OrderMode::kFixed);
+      return Report(100 * overhead(g, bound.duration));
+    };
+    for (const std::int64_t share : {80, 60, 50, 40, 30, 20}) {
+      const Bytes budget(keep_all_peak.count() / 100 * share);
+      Report row;
+      row["budget_percent"] = share;
+      row["budget"] = budget.count();
+      row["least_overhead_percent"] = percent(nullptr, budget);
+      row["with_host_percent"] = percent(&link, budget);
+      rows.push_back(std::move(row));
+    }
+    report["bounds_with_host"] = std::move(rows);
+  }
+
+  void add_peak(Report& report, const Graph& g, const Simulation& cost) const {
+    const OpId op(cost.peak_step.index());  // keep-all: step i runs op i
+    report["peak_step"] = cost.peak_step.index();
+    report["peak_op"] = describe(g, op);
+    const std::vector<Share> alive = alive_at(g, keep_all_plan(g), cost.peak_step);
+    Shares by_kind, by_module;
+    Report rows = Report::array();
+    const auto share = [&](Bytes bytes) {
+      return cost.peak.count() == 0
+                 ? 0.0
+                 : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
+    };
+    for (const auto& [life, bytes] : alive) {
+      const OpId maker = g.producer[life.value];
+      by_kind.add(std::string(g.op_kind[maker]), bytes.count());
+      by_module.add(std::string(g.op_module[maker]), bytes.count());
+      if (rows.size() >= top) continue;
+      rows.push_back(
+          {{"bytes", bytes.count()},
+           {"percent", share(bytes)},
+           {"steps", std::to_string(life.first.index()) + ".." + std::to_string(life.end.prev().index())},
+           {"value", describe(g, life.value)},
+           {"op", describe(g, maker)},
+           {"kind", g.op_kind[maker]},
+           {"module", g.op_module[maker]}});
+    }
+    if (!g.graph_inputs.empty()) {
+      by_kind.add("(resident inputs)", g.resident.count());
+      by_module.add("(resident inputs)", g.resident.count());
+    }
+    if (g.workspace[op] != Bytes()) {
+      by_kind.add("(workspace)", g.workspace[op].count());
+      by_module.add("(workspace)", g.workspace[op].count());
+    }
+    report["largest_at_peak"] = std::move(rows);
+    report["at_peak_by_kind"] = by_kind.rows("bytes", "kind", cost.peak.count(), top);
+    report["at_peak_by_module"] = by_module.rows("bytes", "module", cost.peak.count(), top);
+  }
 };
-
-void InfoCommand::add_bounds(Report& report, const Graph& g) const {
-  const PeakBound floor = floor_bound(g);
-  report["floor"] = floor.peak.count();
-  report["floor_at"] = floor.op ? describe(g, floor.op) : "the graph's inputs and outputs";
-  const PeakBound fixed = best_peak_bound(g, OrderMode::kFixed), free = best_peak_bound(g, OrderMode::kFree);
-  report["peak_lower_bound"] = fixed.peak.count();
-  report["peak_bound_argument"] = fixed.argument;
-  if (free.peak != fixed.peak || free.argument != fixed.argument) {
-    report["peak_lower_bound_free_order"] = free.peak.count();
-    report["peak_bound_argument_free_order"] = free.argument;
-  }
-}
-
-/// Bytes that the channels can copy while every op runs once, and the bounds with and without them.
-void InfoCommand::add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const {
-  constexpr std::int64_t kWork = 20'000'000;
-  const auto moved = [&](std::int64_t rate) {
-    return static_cast<std::int64_t>(Wide{g.base_duration.count()} * rate / units_per_second(g).value());
-  };
-  report["host_moves_out"] = moved(link.out);
-  report["host_moves_in"] = moved(link.in);
-  Report rows = Report::array();
-  const auto percent = [&](const Host* with, Bytes budget) {
-    Limits limits;
-    limits.set_work(kWork);
-    const PeakBound least = with ? host_peak_bound(g) : best_peak_bound(g, OrderMode::kFixed);
-    if (budget < least.peak) return Report(nullptr);
-    const DurationBound bound = with ? host_duration_bound(g, budget, OrderMode::kFixed, *with, limits)
-                                     : cheap_duration_bound(g, budget, OrderMode::kFixed);
-    return Report(100 * overhead(g, bound.duration));
-  };
-  for (const std::int64_t share : {80, 60, 50, 40, 30, 20}) {
-    const Bytes budget(keep_all_peak.count() / 100 * share);
-    Report row;
-    row["budget_percent"] = share;
-    row["budget"] = budget.count();
-    row["least_overhead_percent"] = percent(nullptr, budget);
-    row["with_host_percent"] = percent(&link, budget);
-    rows.push_back(std::move(row));
-  }
-  report["bounds_with_host"] = std::move(rows);
-}
-
-void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cost) const {
-  const OpId op(cost.peak_step.index());  // keep-all: step i runs op i
-  report["peak_step"] = cost.peak_step.index();
-  report["peak_op"] = describe(g, op);
-  const std::vector<Share> alive = alive_at(g, keep_all_plan(g), cost.peak_step);
-  Shares by_kind, by_module;
-  Report rows = Report::array();
-  const auto share = [&](Bytes bytes) {
-    return cost.peak.count() == 0
-               ? 0.0
-               : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
-  };
-  for (const auto& [life, bytes] : alive) {
-    const OpId maker = g.producer[life.value];
-    by_kind.add(std::string(g.op_kind[maker]), bytes.count());
-    by_module.add(std::string(g.op_module[maker]), bytes.count());
-    if (rows.size() >= top) continue;
-    rows.push_back(
-        {{"bytes", bytes.count()},
-         {"percent", share(bytes)},
-         {"steps", std::to_string(life.first.index()) + ".." + std::to_string(life.end.prev().index())},
-         {"value", describe(g, life.value)},
-         {"op", describe(g, maker)},
-         {"kind", g.op_kind[maker]},
-         {"module", g.op_module[maker]}});
-  }
-  if (!g.graph_inputs.empty()) {
-    by_kind.add("(resident inputs)", g.resident.count());
-    by_module.add("(resident inputs)", g.resident.count());
-  }
-  if (g.workspace[op] != Bytes()) {
-    by_kind.add("(workspace)", g.workspace[op].count());
-    by_module.add("(workspace)", g.workspace[op].count());
-  }
-  report["largest_at_peak"] = std::move(rows);
-  report["at_peak_by_kind"] = by_kind.rows("bytes", "kind", cost.peak.count(), top);
-  report["at_peak_by_module"] = by_module.rows("bytes", "module", cost.peak.count(), top);
-}
-
-int InfoCommand::run() const {
-  const std::optional<AllocatorConfig> config = allocator.read();
-  const LoadedGraph loaded = load_and_warn(graph);
-  const Graph& g = loaded.graph;
-  const std::optional<Host> link = host.read(g, graph);
-  const Simulation cost = simulate(g, keep_all_plan(g));
-  Bytes total;
-  for (Bytes bytes : g.bytes) total += bytes;
-  Report report;
-  report["name"] = g.name;
-  report["format"] = to_string(loaded.format);
-  report["graph_hash"] = graph_hash(g);
-  report["ops"] = g.num_ops();
-  report["values"] = g.num_values();
-  report["edges"] = count_edges(g);
-  report["reads"] = g.inputs.entries();
-  report["inputs"] = g.graph_inputs.size();
-  report["outputs"] = g.graph_outputs.size();
-  report["total_bytes"] = total.count();
-  report["resident"] = g.resident.count();
-  report["keep_all_peak"] = cost.peak.count();
-  if (config) {
-    const AllocatorPeaks peaks =
-        of_file(graph, [&] { return simulate_allocator(g, keep_all_plan(g), *config); });
-    add_peaks(report, *config, &peaks);
-  }
-  add_bounds(report, g);
-  report["base_duration"] = g.base_duration.count();
-  report["time_unit"] = g.time_unit.empty() ? Report(nullptr) : Report(g.time_unit);
-  if (link) add_host(report, g, *link, cost.peak);
-  add_peak(report, g, cost);
-  Shares duration;
-  for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
-  report["duration_by_kind"] = duration.rows("duration", "kind", g.base_duration.count(), top);
-  print(report, json, {.time_unit = std::string(g.time_unit), .spare = {"kind", "value", "steps", "count"}});
-  return kOk;
-}
 
 }  // namespace
 

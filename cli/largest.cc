@@ -14,29 +14,6 @@
 namespace remat::cli {
 namespace {
 
-struct LargestCommand {
-  ModelTexts texts;
-  std::map<std::string, std::int64_t ModelSettings::*> sizes;  ///< that can be searched for
-  std::string budget, over = "batch", order = "fixed", out;
-  LargestOptions search;
-  bool json = false;
-  EffortOptions effort;
-
-  int run();
-
- private:
-  Graph graph_of(std::int64_t size) const;
-  Report report(const LargestResult& found, Bytes limit) const;
-  void save(const LargestResult& found, Bytes limit, Report& said) const;
-  int explain(const LargestResult& found, Bytes limit) const;
-};
-
-Graph LargestCommand::graph_of(std::int64_t size) const {
-  TrainingOptions options = finish(texts);
-  options.settings.*sizes.at(over) = size;
-  return training_graph(options);
-}
-
 Report row_of(const SizeRow& row, const std::string& over, bool is_best) {
   const bool fits = row.fits();
   const Graph& graph = row.graphs.front();
@@ -54,75 +31,91 @@ Report row_of(const SizeRow& row, const std::string& over, bool is_best) {
   return said;
 }
 
-Report LargestCommand::report(const LargestResult& found, Bytes limit) const {
-  const auto or_null = [](std::optional<std::int64_t> size) {
-    return size ? Report(*size) : Report(nullptr);
-  };
-  Report said;
-  said["model"] = texts.options.model;
-  said["over"] = over;
-  said["budget"] = limit.count();
-  said["largest"] = or_null(found.largest);
-  said["impossible"] = or_null(found.impossible);
-  said["proved"] = found.largest && found.impossible == *found.largest + search.multiple;
-  said["best"] = or_null(found.best);
-  said["stopped_by"] = found.stopped_by ? Report(to_string(*found.stopped_by)) : Report(nullptr);
-  said["seconds"] = found.seconds;
-  said["seed"] = effort.plan.seed;
-  Report rows = Report::array();
-  for (const SizeRow& row : found.rows) rows.push_back(row_of(row, over, row.size == found.best));
-  said["sizes"] = std::move(rows);
-  return said;
-}
+struct LargestCommand {
+  ModelTexts texts;
+  std::map<std::string, std::int64_t ModelSettings::*> sizes;  ///< that can be searched for
+  std::string budget, over = "batch", order = "fixed", out;
+  LargestOptions search;
+  bool json = false;
+  EffortOptions effort;
 
-/// The graph of the largest size.
-void LargestCommand::save(const LargestResult& found, Bytes, Report& said) const {
-  if (out.empty() || !found.largest) return;
-  write_output(out, format_graph(graph_of(*found.largest)), FileKind::kGraph);
-  said["graph_file"] = out;
-}
-
-/// Reports why there is no answer. Returns the exit code.
-int LargestCommand::explain(const LargestResult& found, Bytes limit) const {
-  if (found.largest) return kOk;
-  const std::string asked = describe_budget(budget, limit);
-  const SizeRow& least = found.rows.front();
-  const std::string size = over + " " + std::to_string(least.size);
-  if (least.status() == Status::kInfeasible) {
-    std::cerr << "remat: proved infeasible: no plan of " << size << " fits into " << asked
-              << ", none goes below " << exact_bytes(least.peak_bound()) << "\n";
-    return kInfeasible;
+  int run() {
+    Limits limits;
+    effort.finish();
+    if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each size");
+    const Bytes limit = parse_budget(budget, Bytes());
+    prepare_outputs({{"-o", out}});
+    search.order = parse_order(order);
+    search.plan = effort.plan;
+    effort.apply(limits);
+    limits.set_stop(&catch_interrupts());
+    PlanStore store;
+    LargestResult found;
+    {
+      ProgressLine progress(nullptr, limit);
+      progress.attach(limits);
+      found = find_largest([this](std::int64_t size) { return std::vector<Graph>{graph_of(size)}; }, limit,
+                           search, limits, store);
+    }
+    Report said = report(found, limit);
+    save(found, limit, said);
+    const std::string unit = texts.durations == "roofline" ? "ns" : "";
+    print(said, json,
+          {.time_unit = unit, .spare = {"peak_lower_bound", "keep_all_peak", "duration", "status"}});
+    if (catch_interrupts()) return kInterrupted;
+    return explain(found, limit);
   }
-  std::cerr << "remat: no plan of " << size << " within " << asked << " found, nothing proved\n";
-  return kNothingFound;
-}
 
-int LargestCommand::run() {
-  Limits limits;
-  effort.finish();
-  if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each size");
-  const Bytes limit = parse_budget(budget, Bytes());
-  prepare_outputs({{"-o", out}});
-  search.order = parse_order(order);
-  search.plan = effort.plan;
-  effort.apply(limits);
-  limits.set_stop(&catch_interrupts());
-  PlanStore store;
-  LargestResult found;
-  {
-    ProgressLine progress(nullptr, limit);
-    progress.attach(limits);
-    found = find_largest([this](std::int64_t size) { return std::vector<Graph>{graph_of(size)}; }, limit,
-                         search, limits, store);
+ private:
+  Graph graph_of(std::int64_t size) const {
+    TrainingOptions options = finish(texts);
+    options.settings.*sizes.at(over) = size;
+    return training_graph(options);
   }
-  Report said = report(found, limit);
-  save(found, limit, said);
-  const std::string unit = texts.durations == "roofline" ? "ns" : "";
-  print(said, json,
-        {.time_unit = unit, .spare = {"peak_lower_bound", "keep_all_peak", "duration", "status"}});
-  if (catch_interrupts()) return kInterrupted;
-  return explain(found, limit);
-}
+
+  Report report(const LargestResult& found, Bytes limit) const {
+    const auto or_null = [](std::optional<std::int64_t> size) {
+      return size ? Report(*size) : Report(nullptr);
+    };
+    Report said;
+    said["model"] = texts.options.model;
+    said["over"] = over;
+    said["budget"] = limit.count();
+    said["largest"] = or_null(found.largest);
+    said["impossible"] = or_null(found.impossible);
+    said["proved"] = found.largest && found.impossible == *found.largest + search.multiple;
+    said["best"] = or_null(found.best);
+    said["stopped_by"] = found.stopped_by ? Report(to_string(*found.stopped_by)) : Report(nullptr);
+    said["seconds"] = found.seconds;
+    said["seed"] = effort.plan.seed;
+    Report rows = Report::array();
+    for (const SizeRow& row : found.rows) rows.push_back(row_of(row, over, row.size == found.best));
+    said["sizes"] = std::move(rows);
+    return said;
+  }
+
+  /// The graph of the largest size.
+  void save(const LargestResult& found, Bytes, Report& said) const {
+    if (out.empty() || !found.largest) return;
+    write_output(out, format_graph(graph_of(*found.largest)), FileKind::kGraph);
+    said["graph_file"] = out;
+  }
+
+  /// Reports why there is no answer. Returns the exit code.
+  int explain(const LargestResult& found, Bytes limit) const {
+    if (found.largest) return kOk;
+    const std::string asked = describe_budget(budget, limit);
+    const SizeRow& least = found.rows.front();
+    const std::string size = over + " " + std::to_string(least.size);
+    if (least.status() == Status::kInfeasible) {
+      std::cerr << "remat: proved infeasible: no plan of " << size << " fits into " << asked
+                << ", none goes below " << exact_bytes(least.peak_bound()) << "\n";
+      return kInfeasible;
+    }
+    std::cerr << "remat: no plan of " << size << " within " << asked << " found, nothing proved\n";
+    return kNothingFound;
+  }
+};
 
 void add_model(CLI::App& largest, Action& action, const ModelInfo& model) {
   auto command = std::make_shared<LargestCommand>();

@@ -8,14 +8,6 @@
 namespace remat::cli {
 namespace {
 
-struct PartitionCommand {
-  std::string graph, out;
-  std::vector<std::string> set;
-  bool json = false;
-
-  int run() const;
-};
-
 /// The groups of the first level.
 Report top_groups(const Graph& g, const hiremate::Partition& partition) {
   Report rows = Report::array();
@@ -31,32 +23,38 @@ Report top_groups(const Graph& g, const hiremate::Partition& partition) {
   return rows;
 }
 
-int PartitionCommand::run() const {
-  prepare_outputs({{"-o", out}});
-  const LoadedGraph loaded = load_and_warn(graph);
-  const hiremate::Settings settings = hiremate::settings_of({.set = parse_set(set)});
-  const hiremate::TrainingGraph training = hiremate::pair_layers(loaded.graph);
-  Limits limits;
-  limits.set_stop(&catch_interrupts());
-  const hiremate::Partition partition = hiremate::partition(training, settings, limits);
-  const hiremate::PartitionSummary summary = hiremate::summarize(training, partition);
-  Report report;
-  report["graph"] = loaded.graph.name;
-  report["ops"] = loaded.graph.num_ops();
-  report["partitioner"] = settings.partitioner->name();
-  report["layers"] = training.num_layers();
-  report["levels"] = summary.levels;
-  report["groups"] = summary.groups;
-  report["distinct_groups"] = summary.distinct;
-  report["largest_group"] = summary.largest;
-  report["top_groups"] = top_groups(loaded.graph, partition);
-  if (!out.empty()) {
-    write_output(out, hiremate::to_json(training, partition) + "\n");
-    report["partition_file"] = out;
+struct PartitionCommand {
+  std::string graph, out;
+  std::vector<std::string> set;
+  bool json = false;
+
+  int run() const {
+    prepare_outputs({{"-o", out}});
+    const LoadedGraph loaded = load_and_warn(graph);
+    const hiremate::Settings settings = hiremate::settings_of({.set = parse_set(set)});
+    const hiremate::TrainingGraph training = hiremate::pair_layers(loaded.graph);
+    Limits limits;
+    limits.set_stop(&catch_interrupts());
+    const hiremate::Partition partition = hiremate::partition(training, settings, limits);
+    const hiremate::PartitionSummary summary = hiremate::summarize(training, partition);
+    Report report;
+    report["graph"] = loaded.graph.name;
+    report["ops"] = loaded.graph.num_ops();
+    report["partitioner"] = settings.partitioner->name();
+    report["layers"] = training.num_layers();
+    report["levels"] = summary.levels;
+    report["groups"] = summary.groups;
+    report["distinct_groups"] = summary.distinct;
+    report["largest_group"] = summary.largest;
+    report["top_groups"] = top_groups(loaded.graph, partition);
+    if (!out.empty()) {
+      write_output(out, hiremate::to_json(training, partition) + "\n");
+      report["partition_file"] = out;
+    }
+    print(report, json);
+    return kOk;
   }
-  print(report, json);
-  return kOk;
-}
+};
 
 }  // namespace
 

@@ -12,44 +12,6 @@
 namespace remat::cli {
 namespace {
 
-struct PipelineCommand {
-  std::vector<std::string> graphs;
-  std::string budget, schedule = "1f1b", executor = "saved", cuts = "layers", out;
-  PipelineOptions options;
-  bool json = false;
-  EffortOptions effort;
-
-  int run();
-
- private:
-  std::vector<PipelinePart> load();
-  Report report(const PipelineResult& result) const;
-  int explain(const PipelineResult& result) const;
-
-  std::deque<LoadedGraph> loaded_;
-};
-
-/// "GRAPH" or "GRAPH*COUNT".
-std::vector<PipelinePart> PipelineCommand::load() {
-  std::vector<PipelinePart> parts;
-  for (const std::string& text : graphs) {
-    PipelinePart part;
-    std::string path = text;
-    if (const auto star = text.rfind('*'); star != std::string::npos) {
-      const char *begin = text.data() + star + 1, *end = text.data() + text.size();
-      const auto [at, error] = std::from_chars(begin, end, part.count);
-      if (error != std::errc() || at != end || part.count < 1) {
-        throw UsageError("'" + text + "': what follows the * is not a count");
-      }
-      path = text.substr(0, star);
-    }
-    loaded_.push_back(load_and_warn(path));
-    part.graph = &loaded_.back().graph;
-    parts.push_back(part);
-  }
-  return parts;
-}
-
 Report stage_row(const PipelineResult& result, const PipelineStage& stage) {
   int again = 0;
   for (int b = stage.first; b < stage.last; ++b) {
@@ -85,29 +47,6 @@ Report plan_row(const std::string& name, const std::optional<PipelinePlan>& plan
   return row;
 }
 
-Report PipelineCommand::report(const PipelineResult& result) const {
-  Report said;
-  said["status"] = to_string(result.status);
-  said["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
-  said["schedule"] = schedule;
-  said["microbatches"] = options.microbatches;
-  said["budget"] = options.budget.count();
-  said["blocks"] = result.blocks.size();
-  said["kinds_of_blocks"] = result.curves.size();
-  if (result.least_budget) said["least_budget"] = result.least_budget->count();
-  said["seconds"] = result.seconds;
-  if (!result.plan) return said;
-  Report rows = Report::array(), beside = Report::array();
-  for (const PipelineStage& stage : result.plan->stages) rows.push_back(stage_row(result, stage));
-  beside.push_back(plan_row("this", result.plan, *result.plan));
-  beside.push_back(plan_row("uniform cuts, own choices", result.uniform_own, *result.plan));
-  beside.push_back(plan_row("uniform cuts, one choice", result.uniform_same, *result.plan));
-  beside.push_back(plan_row("uniform cuts, all recomputed", result.uniform_full, *result.plan));
-  said["stages"] = std::move(rows);
-  said["plans"] = std::move(beside);
-  return said;
-}
-
 Report policies(const PipelineResult& result, const std::vector<PipelinePart>& parts) {
   Report stages = Report::array();
   for (const PipelineStage& stage : result.plan->stages) {
@@ -129,42 +68,98 @@ Report policies(const PipelineResult& result, const std::vector<PipelinePart>& p
   return {{"format", "remat.pipeline"}, {"version", 1}, {"stages", std::move(stages)}};
 }
 
-/// Reports why there is no plan. Returns the exit code.
-int PipelineCommand::explain(const PipelineResult& result) const {
-  if (result.plan) return kOk;
-  const std::string asked = describe_budget(budget, options.budget);
-  if (result.status == Status::kInfeasible) {
-    std::cerr << "remat: proved infeasible: no cuts and choices fit into " << asked << ": " << result.reason;
-    if (result.least_budget) std::cerr << "; the least budget is " << exact_bytes(*result.least_budget);
-    std::cerr << "\n";
-    return kInfeasible;
-  }
-  std::cerr << "remat: " << result.reason << " (" << asked << ")\n";
-  return kNothingFound;
-}
+struct PipelineCommand {
+  std::vector<std::string> graphs;
+  std::string budget, schedule = "1f1b", executor = "saved", cuts = "layers", out;
+  PipelineOptions options;
+  bool json = false;
+  EffortOptions effort;
 
-int PipelineCommand::run() {
-  Limits limits;
-  effort.finish();
-  if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each stage");
-  options.budget = parse_budget(budget, Bytes());
-  options.schedule = parse_schedule(schedule);
-  options.executor = parse_pipeline_executor(executor);
-  options.whole_layers = cuts == "layers";
-  if (options.schedule == Schedule::kInterleaved && options.chunks == 1) options.chunks = 2;
-  prepare_outputs({{"-o", out}});
-  const std::vector<PipelinePart> parts = load();
-  effort.apply(limits);
-  limits.set_stop(&catch_interrupts());
-  const PipelineResult result = plan_pipeline(parts, options, limits);
-  Report said = report(result);
-  if (!out.empty() && result.plan) {
-    write_output(out, policies(result, parts).dump(1) + "\n");
-    said["policies"] = out;
+  int run() {
+    Limits limits;
+    effort.finish();
+    if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each stage");
+    options.budget = parse_budget(budget, Bytes());
+    options.schedule = parse_schedule(schedule);
+    options.executor = parse_pipeline_executor(executor);
+    options.whole_layers = cuts == "layers";
+    if (options.schedule == Schedule::kInterleaved && options.chunks == 1) options.chunks = 2;
+    prepare_outputs({{"-o", out}});
+    const std::vector<PipelinePart> parts = load();
+    effort.apply(limits);
+    limits.set_stop(&catch_interrupts());
+    const PipelineResult result = plan_pipeline(parts, options, limits);
+    Report said = report(result);
+    if (!out.empty() && result.plan) {
+      write_output(out, policies(result, parts).dump(1) + "\n");
+      said["policies"] = out;
+    }
+    print(said, json, {.time_unit = std::string(parts.front().graph->time_unit), .spare = {"saved", "held"}});
+    return explain(result);
   }
-  print(said, json, {.time_unit = std::string(parts.front().graph->time_unit), .spare = {"saved", "held"}});
-  return explain(result);
-}
+
+ private:
+  /// "GRAPH" or "GRAPH*COUNT".
+  std::vector<PipelinePart> load() {
+    std::vector<PipelinePart> parts;
+    for (const std::string& text : graphs) {
+      PipelinePart part;
+      std::string path = text;
+      if (const auto star = text.rfind('*'); star != std::string::npos) {
+        const char *begin = text.data() + star + 1, *end = text.data() + text.size();
+        const auto [at, error] = std::from_chars(begin, end, part.count);
+        if (error != std::errc() || at != end || part.count < 1) {
+          throw UsageError("'" + text + "': what follows the * is not a count");
+        }
+        path = text.substr(0, star);
+      }
+      loaded_.push_back(load_and_warn(path));
+      part.graph = &loaded_.back().graph;
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  Report report(const PipelineResult& result) const {
+    Report said;
+    said["status"] = to_string(result.status);
+    said["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
+    said["schedule"] = schedule;
+    said["microbatches"] = options.microbatches;
+    said["budget"] = options.budget.count();
+    said["blocks"] = result.blocks.size();
+    said["kinds_of_blocks"] = result.curves.size();
+    if (result.least_budget) said["least_budget"] = result.least_budget->count();
+    said["seconds"] = result.seconds;
+    if (!result.plan) return said;
+    Report rows = Report::array(), beside = Report::array();
+    for (const PipelineStage& stage : result.plan->stages) rows.push_back(stage_row(result, stage));
+    beside.push_back(plan_row("this", result.plan, *result.plan));
+    beside.push_back(plan_row("uniform cuts, own choices", result.uniform_own, *result.plan));
+    beside.push_back(plan_row("uniform cuts, one choice", result.uniform_same, *result.plan));
+    beside.push_back(plan_row("uniform cuts, all recomputed", result.uniform_full, *result.plan));
+    said["stages"] = std::move(rows);
+    said["plans"] = std::move(beside);
+    return said;
+  }
+
+  /// Reports why there is no plan. Returns the exit code.
+  int explain(const PipelineResult& result) const {
+    if (result.plan) return kOk;
+    const std::string asked = describe_budget(budget, options.budget);
+    if (result.status == Status::kInfeasible) {
+      std::cerr << "remat: proved infeasible: no cuts and choices fit into " << asked << ": "
+                << result.reason;
+      if (result.least_budget) std::cerr << "; the least budget is " << exact_bytes(*result.least_budget);
+      std::cerr << "\n";
+      return kInfeasible;
+    }
+    std::cerr << "remat: " << result.reason << " (" << asked << ")\n";
+    return kNothingFound;
+  }
+
+  std::deque<LoadedGraph> loaded_;
+};
 
 }  // namespace
 

@@ -15,37 +15,6 @@
 namespace remat::cli {
 namespace {
 
-struct SweepCommand {
-  std::string graph, order = "fixed", out_dir;
-  SweepOptions sweep;
-  bool json = false, csv = false;
-  EffortOptions effort;
-  HostOptions host;
-
-  int run();
-  Report row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const;
-};
-
-Report SweepCommand::row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const {
-  const PlanResult& result = point.result;
-  const bool found = result.plan.has_value();
-  Report row;
-  row["budget"] = point.budget.count();
-  row["budget_percent"] =
-      100.0 * static_cast<double>(point.budget.count()) / static_cast<double>(keep_all_peak.count());
-  row["peak"] = found ? Report(result.cost.peak.count()) : Report(nullptr);
-  row["overhead_percent"] =
-      found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
-  row["duration"] = found ? Report(result.cost.duration.count()) : Report(nullptr);
-  row["duration_lower_bound"] = result.duration_bound.duration.count();
-  if (sweep.host) row["stalled"] = found ? Report(result.cost.traffic.stalled.count()) : Report(nullptr);
-  if (sweep.host) row["bytes_out"] = found ? Report(result.cost.traffic.out.count()) : Report(nullptr);
-  row["status"] = to_string(result.status);
-  row["planner"] = result.planner;
-  row["knee"] = point.knee ? "knee" : "";
-  return row;
-}
-
 std::string csv_text(const Report& rows) {
   std::ostringstream text;
   const char* separator = "";
@@ -86,60 +55,88 @@ void refuse_inputs_named_as_budgets(const std::string& folder) {
   }
 }
 
-int SweepCommand::run() {
-  Limits limits;  // started here, so that time limits include reading the graph
-  effort.finish();
-  if (json && csv) throw UsageError("--json and --csv exclude each other");
-  find_planner(sweep.planner);
-  const LoadedGraph loaded = load_and_warn(graph);
-  sweep.order = parse_order(order);
-  sweep.plan = effort.plan;
-  sweep.host = host.read(loaded.graph, graph);
-  if (!out_dir.empty()) {
-    create_folder(out_dir);
-    refuse_inputs_named_as_budgets(out_dir);
-  }
+struct SweepCommand {
+  std::string graph, order = "fixed", out_dir;
+  SweepOptions sweep;
+  bool json = false, csv = false;
+  EffortOptions effort;
+  HostOptions host;
 
-  effort.apply(limits);
-  limits.set_stop(&catch_interrupts());
-  PlanStore store;
-  SweepResult result;
-  {
-    ProgressLine progress(&loaded.graph, keep_all_peak(loaded.graph));
-    progress.attach(limits);
-    result = remat::sweep(loaded.graph, sweep, limits, store);
-  }
-  Report rows = Report::array();
-  for (const SweepPoint& point : result.points) {
-    rows.push_back(row(point, loaded.graph, result.keep_all_peak));
-    if (out_dir.empty() || !point.result.plan) continue;
-    Problem problem{&loaded.graph, point.budget, sweep.order};
-    problem.host = sweep.host;
-    save_plan(make_record(problem, point.result, effort.plan.seed),
-              std::filesystem::path(out_dir) / (std::to_string(point.budget.count()) + ".json"));
-  }
-  const int code = result.stopped_by == StoppedBy::kInterrupted ? kInterrupted : kOk;
-  if (csv) {
-    std::cout << csv_text(rows);
+  int run() {
+    Limits limits;  // started here, so that time limits include reading the graph
+    effort.finish();
+    if (json && csv) throw UsageError("--json and --csv exclude each other");
+    find_planner(sweep.planner);
+    const LoadedGraph loaded = load_and_warn(graph);
+    sweep.order = parse_order(order);
+    sweep.plan = effort.plan;
+    sweep.host = host.read(loaded.graph, graph);
+    if (!out_dir.empty()) {
+      create_folder(out_dir);
+      refuse_inputs_named_as_budgets(out_dir);
+    }
+
+    effort.apply(limits);
+    limits.set_stop(&catch_interrupts());
+    PlanStore store;
+    SweepResult result;
+    {
+      ProgressLine progress(&loaded.graph, keep_all_peak(loaded.graph));
+      progress.attach(limits);
+      result = remat::sweep(loaded.graph, sweep, limits, store);
+    }
+    Report rows = Report::array();
+    for (const SweepPoint& point : result.points) {
+      rows.push_back(row(point, loaded.graph, result.keep_all_peak));
+      if (out_dir.empty() || !point.result.plan) continue;
+      Problem problem{&loaded.graph, point.budget, sweep.order};
+      problem.host = sweep.host;
+      save_plan(make_record(problem, point.result, effort.plan.seed),
+                std::filesystem::path(out_dir) / (std::to_string(point.budget.count()) + ".json"));
+    }
+    const int code = result.stopped_by == StoppedBy::kInterrupted ? kInterrupted : kOk;
+    if (csv) {
+      std::cout << csv_text(rows);
+      return code;
+    }
+    Report report;
+    report["graph"] = loaded.graph.name;
+    report["order"] = to_string(sweep.order);
+    report["keep_all_peak"] = result.keep_all_peak.count();
+    report["smallest_peak"] = result.smallest_peak.count();
+    report["peak_lower_bound"] = result.peak_bound.peak.count();
+    report["base_duration"] = loaded.graph.base_duration.count();
+    report["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
+    report["gap_limit"] = effort.gap_limit;
+    report["seconds"] = result.seconds;
+    report["seed"] = effort.plan.seed;
+    report["points"] = std::move(rows);
+    print(report, json,
+          {.time_unit = std::string(loaded.graph.time_unit),
+           .spare = {"duration_lower_bound", "duration", "status", "planner"}});
     return code;
   }
-  Report report;
-  report["graph"] = loaded.graph.name;
-  report["order"] = to_string(sweep.order);
-  report["keep_all_peak"] = result.keep_all_peak.count();
-  report["smallest_peak"] = result.smallest_peak.count();
-  report["peak_lower_bound"] = result.peak_bound.peak.count();
-  report["base_duration"] = loaded.graph.base_duration.count();
-  report["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
-  report["gap_limit"] = effort.gap_limit;
-  report["seconds"] = result.seconds;
-  report["seed"] = effort.plan.seed;
-  report["points"] = std::move(rows);
-  print(report, json,
-        {.time_unit = std::string(loaded.graph.time_unit),
-         .spare = {"duration_lower_bound", "duration", "status", "planner"}});
-  return code;
-}
+
+  Report row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const {
+    const PlanResult& result = point.result;
+    const bool found = result.plan.has_value();
+    Report row;
+    row["budget"] = point.budget.count();
+    row["budget_percent"] =
+        100.0 * static_cast<double>(point.budget.count()) / static_cast<double>(keep_all_peak.count());
+    row["peak"] = found ? Report(result.cost.peak.count()) : Report(nullptr);
+    row["overhead_percent"] =
+        found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
+    row["duration"] = found ? Report(result.cost.duration.count()) : Report(nullptr);
+    row["duration_lower_bound"] = result.duration_bound.duration.count();
+    if (sweep.host) row["stalled"] = found ? Report(result.cost.traffic.stalled.count()) : Report(nullptr);
+    if (sweep.host) row["bytes_out"] = found ? Report(result.cost.traffic.out.count()) : Report(nullptr);
+    row["status"] = to_string(result.status);
+    row["planner"] = result.planner;
+    row["knee"] = point.knee ? "knee" : "";
+    return row;
+  }
+};
 
 }  // namespace
 

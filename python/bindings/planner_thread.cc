@@ -4,11 +4,8 @@
 #include <thread>
 
 namespace remat::python {
-namespace {
 
 constexpr std::chrono::milliseconds kPoll{50};
-
-}  // namespace
 
 PlannerThread::PlannerThread() {
   limits_.set_stop(&stop_);

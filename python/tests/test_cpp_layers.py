@@ -93,7 +93,7 @@ def baselines(files: Sources) -> set[str]:
     names: set[str] = set()
     for name, text in files.items():
         if room(name) == "baselines":
-            names.update(re.findall(r'PlannerInfo info\(\) \{\s*return \{"(\w+)"', text))
+            names.update(re.findall(r'PlannerInfo info\(\) \{[^"]*"(\w+)"', text))
     return names
 
 

@@ -7,11 +7,8 @@
 #include "remat/check.h"
 
 namespace remat::layout {
-namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
-}  // namespace
 
 Skyline::Skyline(const Packing& packing, const Rules& rules)
     : items_(packing.items),

@@ -3,31 +3,34 @@
 #include <cctype>
 #include <vector>
 
-#include "baselines/checkmate/checkmate_lp.h"
-#include "baselines/checkmate/checkmate_milp.h"
-#include "baselines/chen/chen.h"
-#include "baselines/dtr/dtr.h"
-#include "baselines/hiremate/hiremate.h"
-#include "baselines/lower_set_dp/lower_set_dp.h"
-#include "baselines/moccasin/moccasin.h"
-#include "baselines/offload_all/offload_all.h"
-#include "baselines/offload_only/offload_only.h"
-#include "baselines/pofo/pofo.h"
-#include "baselines/pw_remat/pw_remat.h"
-#include "planners/auto/auto.h"
-#include "planners/evict/evict.h"
-#include "planners/greedy/greedy.h"
-#include "planners/keep_all/keep_all.h"
-#include "planners/lns/lns.h"
-#include "planners/retention/retention.h"
-#include "planners/rotor/rotor.h"
-#include "planners/search/search.h"
-#include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 #include "remat/words.h"
 
 namespace remat {
+
+// Each in the source of its name.
+namespace automatic { PlannerInfo info(); }
+namespace keep_all { PlannerInfo info(); }
+namespace retention { PlannerInfo info(); }
+namespace rotor { PlannerInfo info(); }
+namespace greedy { PlannerInfo info(); }
+namespace tw_remat { PlannerInfo info(); }
+namespace evict { PlannerInfo info(); }
+namespace lns { PlannerInfo info(); }
+namespace search { PlannerInfo info(); }
+namespace dtr { PlannerInfo info(); }
+namespace chen { PlannerInfo info(); }
+namespace lower_set_dp { PlannerInfo info(); }
+namespace pw_remat { PlannerInfo info(); }
+namespace checkmate_lp { PlannerInfo info(); }
+namespace checkmate_milp { PlannerInfo info(); }
+namespace moccasin { PlannerInfo info(); }
+namespace hiremate { PlannerInfo info(); }
+namespace offload_only { PlannerInfo info(); }
+namespace offload_all { PlannerInfo info(); }
+namespace pofo { PlannerInfo info(); }
+
 namespace {
 
 std::vector<PlannerInfo> own_planners() {

@@ -41,115 +41,6 @@ bool has_phases(const Graph& graph) {
                      [](Phase phase) { return phase != Phase::kNone; });
 }
 
-class Writer {
- public:
-  Writer(const ReportContent& content, bool packed)
-      : content_(content), graph_(*content.graph), packed_(packed), context_of_value_(graph_.num_values()) {
-    Words kinds;
-    for (OpId op : graph_.ops()) {
-      const std::int64_t kind = kinds.index(graph_.op_kind[op]);
-      std::size_t place = 0;
-      for (ValueId value : graph_.outputs[op]) context_of_value_[value] = context(kind, place++);
-    }
-  }
-
-  Json graph() const;
-  Json plan(const Shown& shown) const;
-  Json curve(const ReportCurve& curve) const;
-
- private:
-  Json column(const Numbers& numbers) const { return packed_ ? Json(pack(numbers)) : Json(numbers); }
-  Json rising(const Numbers& numbers) const {
-    return packed_ ? Json(pack_differences(numbers)) : Json(numbers);
-  }
-  Json rising(const Numbers& numbers, const std::vector<std::size_t>& contexts) const {
-    return packed_ ? Json(pack_differences(numbers, contexts)) : Json(numbers);
-  }
-  void add_host(Json& plan, const Shown& shown) const;
-  Json names_of_ops() const;
-  Json names_of_values() const;
-  Json names(const std::vector<std::string_view>& names) const;
-
-  const ReportContent& content_;
-  const Graph& graph_;
-  bool packed_;
-  IndexVector<ValueId, std::size_t> context_of_value_;
-};
-
-Json Writer::names(const std::vector<std::string_view>& names) const {
-  if (!packed_) return Json(names);
-  const NamePatterns parts = name_patterns(names);
-  return {{"patterns", parts.patterns},
-          {"pattern", pack(parts.pattern)},
-          {"numbers", pack_signed(parts.numbers)}};
-}
-
-Json Writer::names_of_ops() const {
-  std::vector<std::string_view> all;
-  for (OpId op : graph_.ops()) all.push_back(graph_.op_name[op]);
-  return names(all);
-}
-
-Json Writer::names_of_values() const {
-  std::vector<std::string_view> all;
-  bool any = false;
-  for (ValueId value : graph_.values()) {
-    all.push_back(graph_.value_name[value]);
-    any |= !all.back().empty();
-  }
-  return names(any ? all : std::vector<std::string_view>());
-}
-
-Json Writer::graph() const {
-  Json graph;
-  graph["name"] = graph_.name;
-  graph["hash"] = graph_hash(graph_);
-  graph["time_unit"] = graph_.time_unit;
-  graph["base_duration"] = graph_.base_duration.count();
-  graph["resident"] = graph_.resident.count();
-  graph["keep_all_peak"] = keep_all_peak(graph_).count();
-  Words kinds, modules, sources;
-  std::vector<std::size_t> input_contexts;
-  Numbers kind, module, source, phase, duration, workspace, inputs, outputs, input_counts, output_counts,
-      bytes, inputs_of_graph;
-  for (OpId op : graph_.ops()) {
-    kind.push_back(kinds.index(graph_.op_kind[op]));
-    module.push_back(modules.index(graph_.op_module[op]));
-    source.push_back(sources.index(graph_.op_source[op]));
-    phase.push_back(narrow<std::int64_t>(at(graph_.phase[op])));
-    duration.push_back(graph_.duration[op].count());
-    workspace.push_back(momentary(graph_, op).count());
-    input_counts.push_back(narrow<std::int64_t>(graph_.inputs[op].size()));
-    output_counts.push_back(narrow<std::int64_t>(graph_.outputs[op].size()));
-    std::size_t place = 0;
-    for (ValueId value : graph_.inputs[op]) {
-      inputs.push_back(value.index());
-      input_contexts.push_back(context(kind.back(), place++));
-    }
-    for (ValueId value : graph_.outputs[op]) outputs.push_back(value.index());
-  }
-  for (Bytes size : graph_.bytes) bytes.push_back(size.count());
-  for (ValueId value : graph_.graph_inputs) inputs_of_graph.push_back(value.index());
-  graph["kinds"] = kinds.words();
-  graph["modules"] = names(modules.words());
-  graph["sources"] = names(sources.words());
-  Json& ops = graph["ops"];
-  ops["name"] = names_of_ops();
-  ops["kind"] = column(kind);
-  ops["module"] = rising(module);
-  ops["source"] = rising(source);
-  ops["phase"] = column(phase);
-  ops["duration"] = column(duration);
-  ops["workspace"] = column(workspace);
-  ops["input_count"] = column(input_counts);
-  ops["inputs"] = rising(inputs, input_contexts);
-  ops["output_count"] = column(output_counts);
-  ops["outputs"] = rising(outputs);
-  graph["values"] = {{"name", names_of_values()}, {"bytes", column(bytes)}};
-  graph["inputs"] = rising(inputs_of_graph);
-  return graph;
-}
-
 /// The request, from which the plan can be made again.
 Json request_of(const PlanRequest& request) {
   Json written;
@@ -164,118 +55,220 @@ Json request_of(const PlanRequest& request) {
   return written;
 }
 
-Json Writer::plan(const Shown& shown) const {
-  const PlanRecord& record = *shown.record;
-  Json plan;
-  plan["title"] = shown.title;
-  plan["status"] = record.status;
-  plan["planner"] = record.planner;
-  plan["seed"] = record.seed;
-  if (record.request) plan["request"] = request_of(*record.request);
-  plan["order"] = to_string(record.order);
-  plan["budget"] = record.budget ? Json(record.budget->count()) : Json(nullptr);
-  plan["peak"] = shown.cost.peak.count();
-  plan["peak_step"] = shown.cost.peak_step.index();
-  plan["duration"] = shown.cost.duration.count();
-  plan["overhead"] = overhead(graph_, shown.cost.duration);
-  plan["recomputed_ops"] = recomputed_ops(graph_, shown.plan);
-  plan["peak_bound"] = {{"bytes", shown.peak_bound.peak.count()}, {"argument", shown.peak_bound.argument}};
-  plan["duration_bound"] = {{"duration", shown.duration_bound.duration.count()},
-                            {"argument", shown.duration_bound.argument}};
-  Numbers value, first, length, kind;
-  std::vector<std::size_t> contexts;
-  for (const KindOfLife& one : kinds_of_lives(graph_, shown.plan)) {
-    contexts.push_back(context_of_value_[one.life.value]);
-    value.push_back(one.life.value.index());
-    first.push_back(one.life.first.index());
-    length.push_back(one.life.end.index() - one.life.first.index());
-    kind.push_back(narrow<std::int64_t>(at(one.kind)));
+class Writer {
+ public:
+  Writer(const ReportContent& content, bool packed)
+      : content_(content), graph_(*content.graph), packed_(packed), context_of_value_(graph_.num_values()) {
+    Words kinds;
+    for (OpId op : graph_.ops()) {
+      const std::int64_t kind = kinds.index(graph_.op_kind[op]);
+      std::size_t place = 0;
+      for (ValueId value : graph_.outputs[op]) context_of_value_[value] = context(kind, place++);
+    }
   }
-  plan["steps"] = rising(record.steps);
-  if (has_rerun_states(graph_)) {
-    Numbers states;
-    for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
-    plan["generator_states"] = column(states);
-  }
-  if (content_.allocator) {
-    const AllocatorPeaks peaks = simulate_allocator(graph_, shown.plan, *content_.allocator);
-    plan["allocator"] = {{"name", to_string(*content_.allocator)},
-                         {"allocated", peaks.allocated.count()},
-                         {"reserved", peaks.reserved.count()}};
-  }
-  if (shown.host) add_host(plan, shown);
-  if (!shown.measured.empty()) {
-    Numbers measured;
-    for (Bytes bytes : shown.measured) measured.push_back(bytes.count());
-    plan["measured"] = column(measured);
-  }
-  plan["lives"] = {{"value", rising(value)},
-                   {"first", rising(first)},
-                   {"length", rising(length, contexts)},
-                   {"kind", column(kind)}};
-  return plan;
-}
 
-/// The copies, their traffic, and the times of the steps with them.
-void Writer::add_host(Json& plan, const Shown& shown) const {
-  const Traffic& traffic = shown.cost.traffic;
-  const PlanTimes times = plan_times(graph_, shown.plan, shown.host);
-  Numbers value, way, issue, wait, begin, end, start, memory;
-  for (std::size_t i = 0; i < times.copies.size(); ++i) {
-    const Copy& copy = shown.plan.copies[i];
-    value.push_back(copy.value.index());
-    way.push_back(copy.way == Way::kOut ? 0 : 1);
-    issue.push_back(copy.issue.index());
-    wait.push_back(copy.wait.index());
-    begin.push_back(times.copies[i].begin.count());
-    end.push_back(times.copies[i].end.count());
+  Json graph() const {
+    Json graph;
+    graph["name"] = graph_.name;
+    graph["hash"] = graph_hash(graph_);
+    graph["time_unit"] = graph_.time_unit;
+    graph["base_duration"] = graph_.base_duration.count();
+    graph["resident"] = graph_.resident.count();
+    graph["keep_all_peak"] = keep_all_peak(graph_).count();
+    Words kinds, modules, sources;
+    std::vector<std::size_t> input_contexts;
+    Numbers kind, module, source, phase, duration, workspace, inputs, outputs, input_counts, output_counts,
+        bytes, inputs_of_graph;
+    for (OpId op : graph_.ops()) {
+      kind.push_back(kinds.index(graph_.op_kind[op]));
+      module.push_back(modules.index(graph_.op_module[op]));
+      source.push_back(sources.index(graph_.op_source[op]));
+      phase.push_back(narrow<std::int64_t>(at(graph_.phase[op])));
+      duration.push_back(graph_.duration[op].count());
+      workspace.push_back(momentary(graph_, op).count());
+      input_counts.push_back(narrow<std::int64_t>(graph_.inputs[op].size()));
+      output_counts.push_back(narrow<std::int64_t>(graph_.outputs[op].size()));
+      std::size_t place = 0;
+      for (ValueId value : graph_.inputs[op]) {
+        inputs.push_back(value.index());
+        input_contexts.push_back(context(kind.back(), place++));
+      }
+      for (ValueId value : graph_.outputs[op]) outputs.push_back(value.index());
+    }
+    for (Bytes size : graph_.bytes) bytes.push_back(size.count());
+    for (ValueId value : graph_.graph_inputs) inputs_of_graph.push_back(value.index());
+    graph["kinds"] = kinds.words();
+    graph["modules"] = names(modules.words());
+    graph["sources"] = names(sources.words());
+    Json& ops = graph["ops"];
+    ops["name"] = names_of_ops();
+    ops["kind"] = column(kind);
+    ops["module"] = rising(module);
+    ops["source"] = rising(source);
+    ops["phase"] = column(phase);
+    ops["duration"] = column(duration);
+    ops["workspace"] = column(workspace);
+    ops["input_count"] = column(input_counts);
+    ops["inputs"] = rising(inputs, input_contexts);
+    ops["output_count"] = column(output_counts);
+    ops["outputs"] = rising(outputs);
+    graph["values"] = {{"name", names_of_values()}, {"bytes", column(bytes)}};
+    graph["inputs"] = rising(inputs_of_graph);
+    return graph;
   }
-  for (const TimeSpan& span : times.steps) start.push_back(span.begin.count());
-  for (Bytes bytes : host_memory(graph_, shown.plan)) memory.push_back(bytes.count());
-  plan["host"] = {{"out", shown.host->out},
-                  {"in", shown.host->in},
-                  {"latency_ns", shown.host->latency_ns},
-                  {"budget", shown.host->budget ? Json(shown.host->budget->count()) : Json(nullptr)},
-                  {"shared", shown.host->shared},
-                  {"peak", traffic.host_peak.count()},
-                  {"bytes_out", traffic.out.count()},
-                  {"bytes_in", traffic.in.count()},
-                  {"busy_out", traffic.busy_out.count()},
-                  {"busy_in", traffic.busy_in.count()},
-                  {"stalled", traffic.stalled.count()},
-                  {"memory", column(memory)},
-                  {"start", column(start)},
-                  {"copies",
-                   {{"value", column(value)},
-                    {"way", column(way)},
-                    {"issue", column(issue)},
-                    {"wait", column(wait)},
-                    {"begin", column(begin)},
-                    {"end", column(end)}}}};
-}
 
-Json Writer::curve(const ReportCurve& curve) const {
-  const SweepResult& sweep = curve.sweep;
-  Json written;
-  written["planner"] = curve.planner;
-  written["order"] = to_string(curve.order);
-  written["smallest_peak"] = sweep.smallest_peak.count();
-  written["peak_bound"] = {{"bytes", sweep.peak_bound.peak.count()}, {"argument", sweep.peak_bound.argument}};
-  written["apart"] = sweep.apart.count();
-  written["stopped_by"] = sweep.stopped_by ? Json(to_string(*sweep.stopped_by)) : Json(nullptr);
-  written["seconds"] = sweep.seconds;
-  written["points"] = Json::array();
-  for (const SweepPoint& point : sweep.points) {
-    if (!point.result.plan) continue;
-    written["points"].push_back({{"budget", point.budget.count()},
-                                 {"peak", point.result.cost.peak.count()},
-                                 {"duration", point.result.cost.duration.count()},
-                                 {"bound", point.result.duration_bound.duration.count()},
-                                 {"status", to_string(point.result.status)},
-                                 {"knee", point.knee}});
+  Json plan(const Shown& shown) const {
+    const PlanRecord& record = *shown.record;
+    Json plan;
+    plan["title"] = shown.title;
+    plan["status"] = record.status;
+    plan["planner"] = record.planner;
+    plan["seed"] = record.seed;
+    if (record.request) plan["request"] = request_of(*record.request);
+    plan["order"] = to_string(record.order);
+    plan["budget"] = record.budget ? Json(record.budget->count()) : Json(nullptr);
+    plan["peak"] = shown.cost.peak.count();
+    plan["peak_step"] = shown.cost.peak_step.index();
+    plan["duration"] = shown.cost.duration.count();
+    plan["overhead"] = overhead(graph_, shown.cost.duration);
+    plan["recomputed_ops"] = recomputed_ops(graph_, shown.plan);
+    plan["peak_bound"] = {{"bytes", shown.peak_bound.peak.count()}, {"argument", shown.peak_bound.argument}};
+    plan["duration_bound"] = {{"duration", shown.duration_bound.duration.count()},
+                              {"argument", shown.duration_bound.argument}};
+    Numbers value, first, length, kind;
+    std::vector<std::size_t> contexts;
+    for (const KindOfLife& one : kinds_of_lives(graph_, shown.plan)) {
+      contexts.push_back(context_of_value_[one.life.value]);
+      value.push_back(one.life.value.index());
+      first.push_back(one.life.first.index());
+      length.push_back(one.life.end.index() - one.life.first.index());
+      kind.push_back(narrow<std::int64_t>(at(one.kind)));
+    }
+    plan["steps"] = rising(record.steps);
+    if (has_rerun_states(graph_)) {
+      Numbers states;
+      for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
+      plan["generator_states"] = column(states);
+    }
+    if (content_.allocator) {
+      const AllocatorPeaks peaks = simulate_allocator(graph_, shown.plan, *content_.allocator);
+      plan["allocator"] = {{"name", to_string(*content_.allocator)},
+                           {"allocated", peaks.allocated.count()},
+                           {"reserved", peaks.reserved.count()}};
+    }
+    if (shown.host) add_host(plan, shown);
+    if (!shown.measured.empty()) {
+      Numbers measured;
+      for (Bytes bytes : shown.measured) measured.push_back(bytes.count());
+      plan["measured"] = column(measured);
+    }
+    plan["lives"] = {{"value", rising(value)},
+                     {"first", rising(first)},
+                     {"length", rising(length, contexts)},
+                     {"kind", column(kind)}};
+    return plan;
   }
-  return written;
-}
+
+  Json curve(const ReportCurve& curve) const {
+    const SweepResult& sweep = curve.sweep;
+    Json written;
+    written["planner"] = curve.planner;
+    written["order"] = to_string(curve.order);
+    written["smallest_peak"] = sweep.smallest_peak.count();
+    written["peak_bound"] = {{"bytes", sweep.peak_bound.peak.count()},
+                             {"argument", sweep.peak_bound.argument}};
+    written["apart"] = sweep.apart.count();
+    written["stopped_by"] = sweep.stopped_by ? Json(to_string(*sweep.stopped_by)) : Json(nullptr);
+    written["seconds"] = sweep.seconds;
+    written["points"] = Json::array();
+    for (const SweepPoint& point : sweep.points) {
+      if (!point.result.plan) continue;
+      written["points"].push_back({{"budget", point.budget.count()},
+                                   {"peak", point.result.cost.peak.count()},
+                                   {"duration", point.result.cost.duration.count()},
+                                   {"bound", point.result.duration_bound.duration.count()},
+                                   {"status", to_string(point.result.status)},
+                                   {"knee", point.knee}});
+    }
+    return written;
+  }
+
+ private:
+  Json column(const Numbers& numbers) const { return packed_ ? Json(pack(numbers)) : Json(numbers); }
+  Json rising(const Numbers& numbers) const {
+    return packed_ ? Json(pack_differences(numbers)) : Json(numbers);
+  }
+  Json rising(const Numbers& numbers, const std::vector<std::size_t>& contexts) const {
+    return packed_ ? Json(pack_differences(numbers, contexts)) : Json(numbers);
+  }
+
+  /// The copies, their traffic, and the times of the steps with them.
+  void add_host(Json& plan, const Shown& shown) const {
+    const Traffic& traffic = shown.cost.traffic;
+    const PlanTimes times = plan_times(graph_, shown.plan, shown.host);
+    Numbers value, way, issue, wait, begin, end, start, memory;
+    for (std::size_t i = 0; i < times.copies.size(); ++i) {
+      const Copy& copy = shown.plan.copies[i];
+      value.push_back(copy.value.index());
+      way.push_back(copy.way == Way::kOut ? 0 : 1);
+      issue.push_back(copy.issue.index());
+      wait.push_back(copy.wait.index());
+      begin.push_back(times.copies[i].begin.count());
+      end.push_back(times.copies[i].end.count());
+    }
+    for (const TimeSpan& span : times.steps) start.push_back(span.begin.count());
+    for (Bytes bytes : host_memory(graph_, shown.plan)) memory.push_back(bytes.count());
+    plan["host"] = {{"out", shown.host->out},
+                    {"in", shown.host->in},
+                    {"latency_ns", shown.host->latency_ns},
+                    {"budget", shown.host->budget ? Json(shown.host->budget->count()) : Json(nullptr)},
+                    {"shared", shown.host->shared},
+                    {"peak", traffic.host_peak.count()},
+                    {"bytes_out", traffic.out.count()},
+                    {"bytes_in", traffic.in.count()},
+                    {"busy_out", traffic.busy_out.count()},
+                    {"busy_in", traffic.busy_in.count()},
+                    {"stalled", traffic.stalled.count()},
+                    {"memory", column(memory)},
+                    {"start", column(start)},
+                    {"copies",
+                     {{"value", column(value)},
+                      {"way", column(way)},
+                      {"issue", column(issue)},
+                      {"wait", column(wait)},
+                      {"begin", column(begin)},
+                      {"end", column(end)}}}};
+  }
+
+  Json names_of_ops() const {
+    std::vector<std::string_view> all;
+    for (OpId op : graph_.ops()) all.push_back(graph_.op_name[op]);
+    return names(all);
+  }
+
+  Json names_of_values() const {
+    std::vector<std::string_view> all;
+    bool any = false;
+    for (ValueId value : graph_.values()) {
+      all.push_back(graph_.value_name[value]);
+      any |= !all.back().empty();
+    }
+    return names(any ? all : std::vector<std::string_view>());
+  }
+
+  Json names(const std::vector<std::string_view>& names) const {
+    if (!packed_) return Json(names);
+    const NamePatterns parts = name_patterns(names);
+    return {{"patterns", parts.patterns},
+            {"pattern", pack(parts.pattern)},
+            {"numbers", pack_signed(parts.numbers)}};
+  }
+
+  const ReportContent& content_;
+  const Graph& graph_;
+  bool packed_;
+  IndexVector<ValueId, std::size_t> context_of_value_;
+};
 
 }  // namespace
 

@@ -3,8 +3,4 @@
 
 #include <string_view>
 
-namespace remat::report {
-
-std::string_view page_template();
-
-}  // namespace remat::report
+namespace remat::report { std::string_view page_template(); }  // namespace remat::report

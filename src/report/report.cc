@@ -1,6 +1,5 @@
 #include "remat/report.h"
 
-
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/words.h"

@@ -1,4 +1,4 @@
-#include "baselines/hiremate/hiremate.h"
+#include "remat/hiremate.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,6 @@
 #include "lp/highs.h"
 #include "remat/error.h"
 #include "remat/generate.h"
-#include "remat/hiremate.h"
 
 namespace remat::hiremate {
 namespace {

@@ -1,6 +1,4 @@
 // moccasin: its two forms against brute force, its switches, limits and numbers.
-#include "baselines/moccasin/moccasin.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,10 +1,9 @@
-#include "planners/evict/evict.h"
-
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
+#include "planners/evict/engine.h"
 
 namespace remat::evict {
 namespace {

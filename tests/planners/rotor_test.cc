@@ -1,5 +1,3 @@
-#include "planners/rotor/rotor.h"
-
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"

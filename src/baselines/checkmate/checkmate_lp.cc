@@ -1,14 +1,19 @@
-#include "baselines/checkmate/checkmate_lp.h"
-
+// Checkmate's relaxation and two-phase rounding (Jain et al. 2020, section 5).
 #include <algorithm>
 
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
+#include "remat/planner.h"
 
 namespace remat::checkmate_lp {
 namespace {
+
+struct Options {
+  double threshold = 0;
+  bool shrink = true;
+};
 
 constexpr std::int64_t kMostColumns = 400'000;
 

@@ -1,15 +1,22 @@
-#include "baselines/checkmate/checkmate_milp.h"
-
+// Checkmate (Jain et al. 2020) as an integer program, solved by HiGHS.
 #include <algorithm>
+#include <string>
 
 #include "base/numbers.h"
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
+#include "remat/planner.h"
 
 namespace remat::checkmate_milp {
 namespace {
+
+struct Options {
+  std::string warm_start = "search";
+  std::string rows = "both";
+  double gap = 0;
+};
 
 constexpr std::int64_t kMostColumns = 600'000;
 

@@ -12,6 +12,4 @@ namespace remat::chen {
 /// Nodes whose removal disconnects the undirected graph. Iterative; O(nodes + edges).
 std::vector<bool> articulation_points(const canonical::ForwardGraph& graph);
 
-PlannerInfo info();
-
 }  // namespace remat::chen

@@ -1,9 +1,10 @@
-#include "baselines/dtr/dtr.h"
-
+// Dynamic tensor rematerialization (Kirisame et al. 2021), simulated along the graph's order: the online
+// baseline, without lookahead.
 #include "base/numbers.h"
 #include "planners/evict/engine.h"
 #include "planning/options.h"
 #include "polish/polish.h"
+#include "remat/planner.h"
 
 namespace remat::dtr {
 namespace {

@@ -1,4 +1,6 @@
-#include "baselines/hiremate/hiremate.h"
+// HiREmate (Gusak et al. 2025): a hierarchy of groups, options for each, an integer program that combines
+// them. The framework itself, with its interfaces, is include/remat/hiremate.h. docs/planners/hiremate.md.
+#include "remat/hiremate.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -12,7 +14,7 @@
 #include "planning/options.h"
 #include "polish/polish.h"
 #include "remat/error.h"
-#include "remat/hiremate.h"
+#include "remat/planner.h"
 
 namespace remat::hiremate {
 namespace {

@@ -66,6 +66,4 @@ class Table {
   std::vector<std::vector<std::int32_t>> boundary_;
 };
 
-PlannerInfo info();
-
 }  // namespace remat::lower_set_dp

@@ -1,7 +1,8 @@
-#include "baselines/moccasin/moccasin.h"
-
+// Retention intervals solved by constraint programming (Bartan et al., ICML 2023), with OR-tools' CP-SAT.
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
+#include <string>
 
 #include "base/numbers.h"
 #include "baselines/moccasin/neighbourhood.h"
@@ -10,9 +11,19 @@
 #include "exact/interval_model.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
+#include "remat/planner.h"
 
 namespace remat::moccasin {
 namespace {
+
+struct Options {
+  std::int64_t c = 2;
+  std::string form = "auto";
+  std::string warm_start = "none";
+  bool presolve = false;
+  bool linearization = true;
+  bool neighbourhoods = true;
+};
 
 constexpr std::size_t kMostOps = 3000;
 
@@ -274,11 +285,11 @@ std::optional<std::string> supports(const Problem& problem) {
   return std::nullopt;
 }
 
-}  // namespace
-
 PlanResult plan(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits) {
   return Phases(problem, options, common, limits).run();
 }
+
+}  // namespace
 
 PlannerInfo info() {
   const auto table = OptionTable<Options>("moccasin")

@@ -1,6 +1,6 @@
-#include "baselines/offload_only/offload_only.h"
-
+// Keep or copy to the host, and nothing runs twice.
 #include "planners/offload/offload.h"
+#include "remat/planner.h"
 
 namespace remat::offload_only {
 namespace {

@@ -1,5 +1,4 @@
-#include "baselines/pofo/pofo.h"
-
+// Chains whose activations are kept, computed again or sent to the host (Beaumont et al. 2021).
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -13,6 +12,7 @@
 #include "planners/rotor/chain_view.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
+#include "remat/planner.h"
 
 namespace remat::pofo {
 namespace {

@@ -40,6 +40,4 @@ std::optional<std::vector<std::int32_t>> interleave(const std::vector<std::vecto
 std::optional<Plan> plan_for(const Graph& graph, const Ranked& ranked, std::int64_t k, std::int64_t max_steps,
                              Limits& limits);
 
-PlannerInfo info();
-
 }  // namespace remat::pw_remat

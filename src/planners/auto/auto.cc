@@ -1,5 +1,4 @@
-#include "planners/auto/auto.h"
-
+// What people should call: cheap planners first, then search from their plans, and proofs within reach.
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +6,7 @@
 #include "planners/auto/schedule.h"
 #include "planners/offload/offload.h"
 #include "planning/options.h"
+#include "remat/planner.h"
 
 namespace remat::automatic {
 namespace {

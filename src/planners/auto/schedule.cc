@@ -1,13 +1,51 @@
 #include "planners/auto/schedule.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/numbers.h"
 #include "planners/auto/arms.h"
-#include "planners/auto/rounds.h"
 
 namespace remat::automatic {
 namespace {
+
+/// Rounds, each as long as all before it together: what is found within a limit is found again, by the same
+/// calls, within twice that.
+class Rounds {
+ public:
+  /// A single one where not `several`.
+  Rounds(const Options& options, const Limits& limits, bool several)
+      : limits_(limits),
+        work_(total(limits.work_left(), limits.work())),
+        seconds_(total(limits.seconds_left(), limits.seconds())) {
+    if (!several || (!work_ && !seconds_)) return;
+    double length = work_ ? real(*work_) / (kWorkPerSecond * options.round_seconds) : kMost;
+    if (seconds_) length = std::min(length, *seconds_ / options.round_seconds);
+    for (; length >= 2; length /= 2) ++count_;
+  }
+
+  int count() const { return count_; }
+
+  /// Ends `part`, nested in the limits, where the round (from 1) ends.
+  void end(Limits& part, int round) const {
+    const std::int64_t share = std::int64_t{1} << (count_ - round);
+    if (work_) part.set_work(std::max<std::int64_t>(0, *work_ / share - limits_.work()));
+    if (seconds_) part.set_time(*seconds_ / real(share) - limits_.seconds());
+  }
+
+ private:
+  static constexpr double kMost = 1e9;  ///< as lengths of the first
+
+  template <class T>
+  static std::optional<T> total(std::optional<T> left, T spent) {
+    return left ? std::optional(*left + spent) : std::nullopt;
+  }
+
+  const Limits& limits_;
+  std::optional<std::int64_t> work_;  ///< in all, from the construction of the limits
+  std::optional<double> seconds_;
+  int count_ = 1;
+};
 
 /// Who is called when, and for which share of what is left of the round.
 class Schedule {

@@ -1,16 +1,24 @@
-#include "planners/evict/evict.h"
-
+// Remat's constructive planner: runs of an eviction cache with different scores, polished by `buy_back`.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/numbers.h"
 #include "model/step.h"
+#include "planners/evict/engine.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
+#include "remat/planner.h"
 #include "remat/random.h"
 
 namespace remat::evict {
 namespace {
+
+struct Options {
+  std::int64_t rounds = 96;
+  std::int64_t work = 10'000'000;
+  bool buy_back = true;
+};
 
 using Cost = Policy::Cost;
 using Age = Policy::Age;

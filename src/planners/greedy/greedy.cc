@@ -1,11 +1,12 @@
-#include "planners/greedy/greedy.h"
-
+// GreedyRemat (Kumar et al. 2019, section 4; the rule of XLA): one scan over the graph's order that evicts
+// the value which lowers memory most whenever a step is over the budget.
 #include <algorithm>
 #include <tuple>
 
 #include "base/numbers.h"
 #include "model/step.h"
 #include "polish/polish.h"
+#include "remat/planner.h"
 
 namespace remat::greedy {
 namespace {

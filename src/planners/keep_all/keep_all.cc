@@ -1,4 +1,5 @@
-#include "planners/keep_all/keep_all.h"
+// NoRemat (Kumar et al., section 4): every op once, in the graph's order.
+#include "remat/planner.h"
 
 namespace remat::keep_all {
 namespace {

@@ -1,5 +1,4 @@
-#include "planners/lns/lns.h"
-
+// Large neighbourhood search: removes recomputations, then repairs the budget by minimum cuts.
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "planners/lns/ruin.h"
 #include "planning/incumbent.h"
 #include "polish/polish.h"
+#include "remat/planner.h"
 #include "remat/random.h"
 
 namespace remat::lns {

@@ -7,8 +7,6 @@
 
 namespace remat::retention {
 
-PlannerInfo info();
-
 /// The plans on the way from keep-all to the budget, in the order of their making; the last ones fit if any
 /// does. Empty if no moment's choice fits, or if keep-all fits.
 std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits);

@@ -1,15 +1,24 @@
-#include "planners/rotor/rotor.h"
-
+// Optimal persistent checkpointing of training graphs that are chains (Beaumont et al. 2019).
 #include <algorithm>
+#include <string>
 
 #include "base/numbers.h"
 #include "planners/rotor/chain_view.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
+#include "remat/planner.h"
 
 namespace remat::rotor {
 namespace {
+
+struct Options {
+  std::int64_t slots = 500;
+  std::int64_t stages = 1000;
+  std::string costs = "given";
+  bool buy_back = true;
+  bool first = false;
+};
 
 /// The chain of revolve (Griewank and Walther 2000): every checkpoint takes one slot, every pass one unit,
 /// and a stage is saved only when its backward half is next.

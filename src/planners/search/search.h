@@ -8,8 +8,6 @@
 
 namespace remat::search {
 
-PlannerInfo info();
-
 /// Settings without recomputation: only free order's moves of first runs, from keep-all or the starts.
 std::map<std::string, std::string> only_first_runs();
 

@@ -44,6 +44,4 @@ struct Candidate {
 /// as starts of search planners. Never empty: holds keep-all if the limits allow no more.
 std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits);
 
-PlannerInfo info();
-
 }  // namespace remat::tw_remat
