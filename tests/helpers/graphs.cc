@@ -125,6 +125,12 @@ Graph random_graph(Random& random, const RandomShape& shape) {
   return recorded(make_graph(input_bytes, ops, outputs));
 }
 
+Plan plan_of(std::initializer_list<int> ops) {
+  Plan plan;
+  for (int op : ops) plan.steps.push_back(OpId(op));
+  return plan;
+}
+
 Plan random_plan(const Graph& graph, Random& random, int extra_steps) {
   std::vector<OpId> steps;
   const auto n = static_cast<std::int64_t>(graph.num_ops());

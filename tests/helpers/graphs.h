@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ struct RandomShape {
 /// The graph is recorded, and printed if the test fails (reproduce.h).
 Graph random_graph(Random& random, const RandomShape& shape = {});
 
+/// Runs these ops, in this order.
+Plan plan_of(std::initializer_list<int> ops);
 /// A valid plan in fixed order with random recomputations.
 Plan random_plan(const Graph& graph, Random& random, int extra_steps);
 

@@ -11,16 +11,11 @@ namespace {
 
 using testing::make_graph;
 using testing::memory_of;
+using testing::plan_of;
 using testing::RandomShape;
 
 // x (input, 8) -> a (16) -> b (4) -> c (2, kept); c reads a and b.
 Graph tail_graph() { return make_graph({8}, {{{0}, {16}, 3}, {{1}, {4}, 5}, {{1, 2}, {2}, 7}}, {3}); }
-
-Plan steps(std::initializer_list<int> ops) {
-  Plan plan;
-  for (int op : ops) plan.steps.push_back(OpId(op));
-  return plan;
-}
 
 /// The definition, word by word: for each step, every instance with birth <= step <= last read.
 Bytes peak_by_definition(const Graph& g, const Plan& plan) {
@@ -89,8 +84,8 @@ TEST(Simulate, AGeneratorStateIsHeldFromTheFirstRunToTheLast) {
                               {.inputs = {0, 2}, .output_bytes = {2}}},
                              {3});
   EXPECT_EQ(memory_of(g, keep_all_plan(g)), (std::vector<std::int64_t>{4, 5, 6, 7})) << "run once: no state";
-  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 12, 25, 7}));
-  EXPECT_EQ(memory_of(g, steps({0, 1, 0, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 25, 12, 25, 7}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 12, 25, 7}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 0, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 25, 12, 25, 7}));
   EXPECT_EQ(room_for_rerun_states(g), Bytes(20));
   EXPECT_NE(graph_hash(g), graph_hash(make_graph({},
                                                  {{.inputs = {}, .output_bytes = {4}},
@@ -103,7 +98,7 @@ TEST(Simulate, AGeneratorStateIsHeldFromTheFirstRunToTheLast) {
 TEST(Simulate, AValueIsFreedBetweenItsLastReadAndItsRecomputation) {
   const Graph g = tail_graph();
   IndexVector<StepId, Bytes> memory;
-  const Simulation cost = simulate(g, steps({0, 1, 0, 2}), memory);
+  const Simulation cost = simulate(g, plan_of({0, 1, 0, 2}), memory);
   EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(24), Bytes(28), Bytes(28), Bytes(30)}));
   EXPECT_EQ(cost.duration, Duration(18));
 }
@@ -118,7 +113,7 @@ TEST(Simulate, AnInstanceThatNobodyReadsLivesDuringItsOwnStepOnly) {
 TEST(Simulate, OnlyTheNewestInstanceOfAKeptOutputLivesToTheEnd) {
   const Graph g = make_graph({}, {{{}, {5}}, {{0}, {1}}}, {0});
   IndexVector<StepId, Bytes> memory;
-  simulate(g, steps({0, 1, 0}), memory);
+  simulate(g, plan_of({0, 1, 0}), memory);
   EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(5), Bytes(6), Bytes(5)}));
 }
 
@@ -130,11 +125,11 @@ TEST(Simulate, AnOutputTakesThePlaceOfAnInputThatIsNotReadAgain) {
                               {.inputs = {1}, .output_bytes = {1}},
                               {.inputs = {0, 2}, .output_bytes = {1}}},
                              {3});
-  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 3})), (std::vector<std::int64_t>{4, 8, 9, 6}));
-  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{4, 4, 5, 5, 6}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 2, 3})), (std::vector<std::int64_t>{4, 8, 9, 6}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{4, 4, 5, 5, 6}));
   const Overwrite expected{StepId(1), {ValueId(0), ValueId(1)}};
-  EXPECT_EQ(overwrites(g, steps({0, 1, 2, 0, 3})), std::vector{expected});
-  EXPECT_TRUE(overwrites(g, steps({0, 1, 2, 3})).empty());
+  EXPECT_EQ(overwrites(g, plan_of({0, 1, 2, 0, 3})), std::vector{expected});
+  EXPECT_TRUE(overwrites(g, plan_of({0, 1, 2, 3})).empty());
 }
 
 TEST(Simulate, AStepCountsTheLargerOfAnInputAndTheOutputInItsPlace) {
@@ -144,7 +139,7 @@ TEST(Simulate, AStepCountsTheLargerOfAnInputAndTheOutputInItsPlace) {
                                  {.inputs = {0}, .output_bytes = {output}, .workspace = 1, .over = {{0, 1}}},
                                  {.inputs = {1}, .output_bytes = {}}},
                                 {}),
-                     steps({0, 1, 2}));
+                     plan_of({0, 1, 2}));
   };
   EXPECT_EQ(peak(5, 3), (std::vector<std::int64_t>{5, 6, 3}));
   EXPECT_EQ(peak(3, 5), (std::vector<std::int64_t>{3, 6, 5}));
@@ -155,9 +150,9 @@ TEST(Simulate, AStepCountsTheLargerOfAnInputAndTheOutputInItsPlace) {
 TEST(Simulate, AnInstanceThatIsKeptIsNotWrittenOver) {
   const Graph g = make_graph(
       {}, {{.inputs = {}, .output_bytes = {4}}, {.inputs = {0}, .output_bytes = {4}, .over = {{0, 1}}}}, {0});
-  EXPECT_EQ(memory_of(g, steps({0, 1})), (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1})), (std::vector<std::int64_t>{4, 8}));
   // Made again for the end, the first instance is free.
-  EXPECT_EQ(memory_of(g, steps({0, 1, 0})), (std::vector<std::int64_t>{4, 4, 4}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 0})), (std::vector<std::int64_t>{4, 4, 4}));
 }
 
 TEST(Simulate, EveryPairIsLookedAtByItself) {
@@ -167,8 +162,8 @@ TEST(Simulate, EveryPairIsLookedAtByItself) {
                               {.inputs = {0, 1}, .output_bytes = {4, 2}, .over = {{1, 3}, {0, 2}}},
                               {.inputs = {1, 2, 3}, .output_bytes = {}}},
                              {});
-  EXPECT_EQ(memory_of(g, steps({0, 1, 2})), (std::vector<std::int64_t>{7, 9, 9}));
-  EXPECT_EQ(memory_of(g, steps({0, 1, 0, 2})), (std::vector<std::int64_t>{7, 7, 13, 9}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 2})), (std::vector<std::int64_t>{7, 9, 9}));
+  EXPECT_EQ(memory_of(g, plan_of({0, 1, 0, 2})), (std::vector<std::int64_t>{7, 7, 13, 9}));
 }
 
 TEST(Simulate, AgreesWithTheDefinitionOnRandomPlans) {
@@ -236,11 +231,11 @@ TEST(Validate, NamesTheFirstBrokenRuleWithStepAndNumbers) {
 
 TEST(Validate, FixedOrderOnlyAllowsFirstRunsInTheGraphsOrder) {
   const Graph g = make_graph({}, {{{}, {5}}, {{}, {3}}}, {});
-  const auto violation = validate(g, steps({1, 0}), OrderMode::kFixed);
+  const auto violation = validate(g, plan_of({1, 0}), OrderMode::kFixed);
   ASSERT_TRUE(violation);
   EXPECT_EQ(violation->message,
             "rule fixed_order: step 0: op 1 'op1' first runs before op 0 'op0', which first runs at step 1");
-  EXPECT_FALSE(validate(g, steps({1, 0}), OrderMode::kFree));
+  EXPECT_FALSE(validate(g, plan_of({1, 0}), OrderMode::kFree));
 }
 
 TEST(FloorBound, IsNeverAboveTheSmallestPeakOfAnyPlan) {

@@ -24,12 +24,6 @@ constexpr std::array kSwitches{"insert_chain", "erase", "shift",     "insert_era
                                "window",       "trim",  "restart",   "adapt",        "constructive",
                                "aim",          "mix",   "retention", "deep_chain"};
 
-Plan steps(std::initializer_list<std::int64_t> ops) {
-  Plan plan;
-  for (std::int64_t op : ops) plan.steps.push_back(OpId(op));
-  return plan;
-}
-
 Problem percent(const Graph& graph, std::int64_t share, OrderMode order = OrderMode::kFixed) {
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   return {.graph = &graph, .budget = Bytes(peak.count() * share / 100), .order = order};
@@ -239,7 +233,7 @@ TEST(Search, StartsFromPlansKnownBefore) {
   // 0 -> 1 -> 2 -> 3 -> 4, and 4 reads 0: at 12 bytes the first op has to run again.
   const Graph graph =
       testing::make_graph({}, {{{}, {6}}, {{0}, {4}}, {{1}, {6}}, {{2}, {4}}, {{0, 3}, {1}}}, {});
-  const std::vector<Plan> known{steps({0, 1, 2, 3, 0, 4})};
+  const std::vector<Plan> known{testing::plan_of({0, 1, 2, 3, 0, 4})};
   Problem problem{.graph = &graph, .budget = Bytes(11), .starts = known};
   Limits limits;
   limits.set_work(1);

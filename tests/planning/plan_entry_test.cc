@@ -19,13 +19,8 @@ Graph skip_graph() {
   return testing::make_graph({}, {{{}, {6}}, {{0}, {4}}, {{1}, {6}}, {{2}, {4}}, {{0, 3}, {1}}}, {});
 }
 
-Plan steps(std::initializer_list<int> ops) {
-  Plan plan;
-  for (int op : ops) plan.steps.push_back(OpId(op));
-  return plan;
-}
-const Plan kKeepAll = steps({0, 1, 2, 3, 4});
-const Plan kAgain = steps({0, 1, 2, 3, 0, 4});
+const Plan kKeepAll = testing::plan_of({0, 1, 2, 3, 4});
+const Plan kAgain = testing::plan_of({0, 1, 2, 3, 0, 4});
 
 PlanResult answer(const Problem& problem, const PlanResult& said) {
   Limits limits;
@@ -69,15 +64,15 @@ TEST(Gate, CatchesPlansThatAreNotValid) {
   const Graph graph = skip_graph();
   const Problem problem{&graph};
   expect_caught(problem, plan_only(Plan()), "returned a plan that breaks");
-  expect_caught(problem, plan_only(steps({0, 1, 2, 3})), "breaks");
-  expect_caught(problem, plan_only(steps({1, 0, 2, 3, 4})), "breaks");
-  expect_caught(problem, plan_only(steps({0, 1, 2, 3, 4, 5})), "breaks");
+  expect_caught(problem, plan_only(testing::plan_of({0, 1, 2, 3})), "breaks");
+  expect_caught(problem, plan_only(testing::plan_of({1, 0, 2, 3, 4})), "breaks");
+  expect_caught(problem, plan_only(testing::plan_of({0, 1, 2, 3, 4, 5})), "breaks");
 }
 
 TEST(Gate, HoldsPlansToTheOrderThatWasAskedFor) {
   // Two independent ops, then one that reads both.
   const Graph graph = testing::make_graph({}, {{{}, {1}}, {{}, {1}}, {{0, 1}, {1}}}, {});
-  const PlanResult said = plan_only(steps({1, 0, 2}));
+  const PlanResult said = plan_only(testing::plan_of({1, 0, 2}));
   EXPECT_EQ(caught({.graph = &graph, .order = OrderMode::kFree}, said), "");
   expect_caught({.graph = &graph, .order = OrderMode::kFixed}, said, "breaks");
 }
@@ -85,7 +80,7 @@ TEST(Gate, HoldsPlansToTheOrderThatWasAskedFor) {
 TEST(Gate, CatchesOpsThatMustNotRunTwice) {
   const Graph graph = testing::make_graph(
       {}, {{.inputs = {}, .output_bytes = {6}, .recomputable = false}, {{0}, {4}}, {{0, 1}, {1}}}, {});
-  expect_caught({&graph}, plan_only(steps({0, 1, 0, 2})), "breaks");
+  expect_caught({&graph}, plan_only(testing::plan_of({0, 1, 0, 2})), "breaks");
 }
 
 TEST(Gate, CatchesBoundsThatThePlanItselfRefutes) {
@@ -129,7 +124,7 @@ TEST(Gate, CatchesAnswersWithoutAPlan) {
 
 TEST(Gate, CatchesStartsThatAreNotValid) {
   const Graph graph = skip_graph();
-  const std::vector<Plan> starts{kAgain, steps({0, 1})};
+  const std::vector<Plan> starts{kAgain, testing::plan_of({0, 1})};
   expect_caught({.graph = &graph, .starts = starts}, plan_only(kKeepAll), "was given a start that breaks");
 }
 
