@@ -154,6 +154,9 @@ using Spelling = std::function<std::string(std::string_view option, std::string_
 /// The values that an option takes: "[0, 1]", "on, off" or the choices; empty for any text.
 std::string values_of(const OptionInfo& option);
 
+/// Nothing: of a planner that supports every problem.
+std::optional<std::string> supports_all(const Problem& problem);
+
 /// A registered planner. `run` may leave `cost`, bounds and `seconds` to the shared entry point.
 struct PlannerInfo {
   std::string name;
@@ -161,9 +164,7 @@ struct PlannerInfo {
   std::string guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
   std::string source;       ///< paper or "Remat"
   /// Nothing if the problem is supported, else the reason in one line.
-  std::function<std::optional<std::string>(const Problem& problem)> supports = [](const Problem&) {
-    return std::nullopt;
-  };
+  std::function<std::optional<std::string>(const Problem& problem)> supports = supports_all;
   std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run = {};
   /// True if the planner improves `Problem::starts`: callers should pass the plans they have. False for
   /// baselines, which are measured on their own plans.

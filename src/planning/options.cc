@@ -85,6 +85,8 @@ std::string_view to_string(OptionType type) {
   return "";
 }
 
+std::optional<std::string> supports_all(const Problem&) { return std::nullopt; }
+
 std::string values_of(const OptionInfo& option) {
   if (const auto* range = std::get_if<IntegerRange>(&option.range)) {
     return "[" + std::to_string(range->low) + ", " + std::to_string(range->high) + "]";
