@@ -20,8 +20,8 @@
 PYTHON ?= python3
 # The environment is called by its path, and programs it calls find each other.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# One line a phase; a terminal sees ninja count.
-NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
+# One line a phase; a terminal sees ninja count. Ninja uses all cores, whatever make's -j is.
+NINJA := MAKEFLAGS= ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
 .PHONY: demo demo-jax test test-cpp test-python test-long build build-package build-all check format page docs check-docs wheels bench \
