@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--time-limit", type=float, default=1.0)
     parser.add_argument("--device", help="compile for it, there or not: h100, ...")
-    parser.add_argument("--shares", action="store_true", help="budgets of 70, 50 and 35 % only")
+    parser.add_argument("--shares", action="store_true", help="budgets of 70, 50 and 35 %% only")
     given = parser.parse_args()
     device = remat.jax.compile_for(given.device) if given.device else None
     setting = Setting(device, given.repeats, given.time_limit, given.shares)
