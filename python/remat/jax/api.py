@@ -18,7 +18,7 @@ from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
 from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
-from remat.jax.plans import FullProgram, Program, is_float, offloads
+from remat.jax.plans import Candidate, FullProgram, Program, is_float, offloads
 from remat.jax.regions import FORMAT, Policy, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
@@ -27,7 +27,7 @@ COMPILES = 3
 #: From arrays to arrays, all in lists.
 Run = Callable[[Sequence[Any]], list[Any]]
 EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
-#: "auto" with a host: before most of what is saved is copied, full order is tried, which copies nothing.
+#: "auto" with a host: a plan that copies is kept if full order, which copies nothing, has no faster one.
 WITH_HOST = ("names", "full", "names")
 #: `host=`.
 HostLike = Host | float | str | None
@@ -370,14 +370,18 @@ def aim(
     least, bound, compiles = plain.all, plain.held, 0
     on_host = MOST if program.host is None or program.host.budget is None else program.host.budget
     searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
+    policies: dict[str, list[dict[str, Any]]] = {name: [] for name in executors}
+    kept: tuple[Candidate, Report] | None = None
     for position, executor in enumerate(executors):
         search, off, last = searches[executor], 0, position == len(executors) - 1
         most = max(COMPILES, COMPILES - 1 + position) if last else COMPILES - 1 + position
         target, bound = size - compiles * size // 100, plain.held
-        tried: list[dict[str, Any]] = []
+        tried = policies[executor]
         while compiles < most:
             candidate, proved = search.best(target)
             bound = bound if tried else max(bound, proved)
+            if kept and (candidate is None or candidate.duration >= kept[0].duration):
+                break
             if last and (candidate is None or candidate.policy in tried):
                 # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
                 candidate = search.smallest(target)
@@ -397,11 +401,17 @@ def aim(
                     device.name, got.temporary, executor,
                     candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
                 )  # fmt: skip
-                return candidate.policy, candidate.run, report
+                kept = candidate, report
+                break
             off = got.all - candidate.peak
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
             target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
             target = max(1, target - compiles * target // 100)
+        # Copies are slow: full order may be faster without any.
+        if kept and (executor == "full" or not offloads(kept[0].policy)):
+            break
+    if kept:
+        return kept[0].policy, kept[0].run, kept[1]
     raise NoPlanError(
         f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
         f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {bound}",

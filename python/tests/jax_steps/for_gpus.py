@@ -43,12 +43,13 @@ def test_the_budget_is_kept_by_what_xla_says_for_the_device(executor: str) -> No
     assert got == report.compiled
 
 
-def test_a_budget_that_only_a_host_makes_possible_is_kept() -> None:
+def test_a_budget_that_names_keep_with_a_host_only() -> None:
     args = shapes(12)
     with pytest.raises(remat.NoPlanError) as none:
         rj.checkpoint(loss, "20%", device="h100", work_limit=300, executor="names").plan(*args)
+    host = remat.Host(1e12, 1e12)
     planned = rj.checkpoint(
-        loss, none.value.smallest_known - 1, device="h100", work_limit=3000, host=remat.Host(1e12, 1e12)
+        loss, none.value.smallest_known - 1, device="h100", work_limit=3000, host=host, executor="names"
     )
     report = planned.plan(*args)
     assert report.compiled <= report.budget < none.value.smallest_known
@@ -58,6 +59,22 @@ def test_a_budget_that_only_a_host_makes_possible_is_kept() -> None:
     sizes = rj.compile_for("h100").compile(step, *args, offload=True).memory_analysis()
     assert sizes.host_temp_size_in_bytes == report.host
     assert report.compiler_options == {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
+
+
+def test_copies_over_a_slow_link_are_not_taken_where_full_order_is_faster() -> None:
+    args = shapes(12)
+    with pytest.raises(remat.NoPlanError) as none:
+        rj.checkpoint(loss, "20%", device="h100", work_limit=300, executor="names").plan(*args)
+    budget = none.value.smallest_known - 1
+    slow = remat.Host(1e9, 1e9)
+    alone = rj.checkpoint(loss, budget, device="h100", work_limit=3000, host=slow, executor="names")
+    report = rj.checkpoint(loss, budget, device="h100", work_limit=3000, host=slow).plan(*args)
+    assert report.executor == "full"
+    assert report.host == 0
+    assert report.compiled <= report.budget
+    copying = alone.plan(*args)
+    assert copying.host > 0
+    assert report.overhead < copying.overhead
 
 
 def test_two_gpus_with_half_of_a_batch_each() -> None:
