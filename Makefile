@@ -33,7 +33,7 @@ endif
 
 # The first time, Python packages are fetched while C++ is compiled.
 build:
-	@$(MAKE) --no-print-directory -j2 .venv/ready build-package
+	@$(MAKE) -s --no-print-directory -j2 .venv/ready build-package
 	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
 
 demo: build
@@ -53,7 +53,7 @@ build-all: build/build.ninja
 test: test-cpp test-python
 
 test-cpp:
-	@$(MAKE) --no-print-directory -j2 .venv/ready build-all
+	@$(MAKE) -s --no-print-directory -j2 .venv/ready build-all
 	@tools/ctest.sh build
 
 test-python: build
