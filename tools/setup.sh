@@ -73,7 +73,7 @@ pip_install() { .venv/bin/python -m pip install -qq --disable-pip-version-check 
 check_python
 check_compiler
 make_venv
-say "what the build needs"
+if [ "${2:-}" = build ]; then say "what the build needs"; fi
 sed -n '/^# Build$/,/^# Run and test$/p' requirements.txt >.venv/build.txt
 pip_install -r .venv/build.txt
 install_libraries
