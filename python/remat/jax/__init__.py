@@ -10,10 +10,10 @@ except ImportError as error:
 if _jax.__version_info__ < (0, 6, 2):
     raise ImportError(f"remat.jax needs JAX 0.6.2 or newer, found {_jax.__version__}: pip install -U jax")
 
+from remat.jax.aim import Report as Report
 from remat.jax.api import (
     BlockPolicy as BlockPolicy,
     Checkpointed as Checkpointed,
-    Report as Report,
     SavedName as SavedName,
     capture as capture,
     checkpoint as checkpoint,

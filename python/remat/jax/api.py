@@ -1,4 +1,4 @@
-"""`checkpoint` and `policy`: plan, carry out by names in regions or in full order, compile, aim again."""
+"""`checkpoint`, `policy`, `capture` and `sweep`, and what they are given and return."""
 
 from __future__ import annotations
 
@@ -7,87 +7,29 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 import remat
-from remat import Graph, Host, PlanResult, SweepResult
-from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
+from remat import Graph, Host, SweepResult
+from remat.errors import BudgetError, RematError, UsageError
 from remat.files import write_atomically
+from remat.jax.aim import Report, Run, aim, empty_policy
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
 from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
-from remat.jax.plans import Candidate, FullProgram, Program, is_float, offloads
-from remat.jax.regions import FORMAT, Policy, Primal, primal_of, primal_of_jaxpr, run_regions
+from remat.jax.plans import Program, is_float
+from remat.jax.regions import Policy, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
-#: Compiles of a planned step at most; with a host one more.
-COMPILES = 3
-#: From arrays to arrays, all in lists.
-Run = Callable[[Sequence[Any]], list[Any]]
 EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
 #: "auto" with a host: a plan that copies is kept if full order, which copies nothing, has no faster one.
 WITH_HOST = ("names", "full", "names")
-#: `host=`.
-HostLike = Host | float | str | None
 #: More bytes than any step takes.
 MOST = 1 << 60
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was planned and what XLA made of it. Sizes are in bytes: temporary size + arguments + outputs of
-    the step with its gradients, as XLA reports them."""
-
-    budget: int
-    plain: int
-    """Of the step as it is written, without checkpoints."""
-    predicted: int
-    """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
-    compiled: int
-    """Of the step that runs."""
-    host: int
-    """Bytes of host memory that the step takes, as XLA reports them; 0: nothing is offloaded."""
-    compiler_options: dict[str, Any]
-    """What your own `jax.jit` of the step must be given, or its memory is another."""
-    device: str
-    """That was compiled for: "cpu", "h100", ..."""
-    temporary: int
-    """XLA's temporary size, of `compiled`."""
-    executor: str
-    """"none": the step as it is written keeps the budget; "names": saved names in regions; "full": full
-    order."""
-    overhead: float
-    """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
-    rooflines."""
-    gap: float | None
-    """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
-    nothing is proved, as with scans, whose bodies are planned one by one."""
-    regions: int
-    """0 in full order, which has none."""
-    compiles: int
-    """How often a planned step was compiled."""
-    plan: PlanResult | None
-    """What the core said. None with executor "none"."""
-
-    def __str__(self) -> str:
-        sizes = [
-            ("plain", self.plain),
-            ("budget", self.budget),
-            ("compiled", self.compiled),
-            ("predicted", self.predicted),
-        ]
-        if self.host:
-            sizes.append(("host", self.host))
-        lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
-        gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
-        lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
-        lines.append(f"{'device':<10}{self.device:>12}")
-        lines.append(
-            f"{'executor':<10}{self.executor:>12}  {self.regions} regions, compiled {self.compiles} times"
-        )
-        return "\n".join(lines)
+#: `host=`.
+HostLike = Host | float | str | None
 
 
 @dataclass(frozen=True)
@@ -179,33 +121,6 @@ class Call:
 def is_array(x: Any) -> bool:
     """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
     return hasattr(x, "dtype") and hasattr(x, "shape")
-
-
-class Sizes(NamedTuple):
-    """What XLA says of a program, in bytes."""
-
-    temporary: int
-    held: int
-    """Arguments and outputs; once what is written over donated arguments."""
-    host: int
-    """Temporary size in the host's memory."""
-
-    @property
-    def all(self) -> int:
-        return self.temporary + self.held
-
-
-def compiled_sizes(
-    target: Target,
-    step: Callable[..., Any],
-    avals: Sequence[Any],
-    donated: Sequence[int] = (),
-    offload: bool = False,
-) -> Sizes:
-    with jax.disable_jit(False):
-        sizes = target.compile(step, *avals, donate_argnums=donated, offload=offload).memory_analysis()
-    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes)
-    return Sizes(int(sizes.temp_size_in_bytes), held, int(sizes.host_temp_size_in_bytes))
 
 
 def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
@@ -334,89 +249,6 @@ def traced(fn: Callable[..., Any], call: Call) -> tuple[Primal, Any]:
         raise UsageError("the function holds a traced value of the code around it: pass it as an argument")
     refuse_effects(primal)
     return primal, found[0]
-
-
-def empty_policy(primal: Primal) -> dict[str, Any]:
-    return {
-        "format": FORMAT, "ops": len(primal.ops), "saved": [], "offloaded": [], "regions": [], "scans": {},
-    }  # fmt: skip
-
-
-def aim(
-    program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
-    avals: Sequence[Any], device: Target, executors: Sequence[str],
-) -> tuple[dict[str, Any], Run, Report]:  # fmt: skip
-    """A policy that XLA compiles within the budget, and the function as it is carried out.
-
-    Args:
-        step: from a function of arrays to the step with its gradients.
-        avals: what the step is compiled for.
-        executors: "names" or "full", in the order in which they are tried.
-    """
-    primal = program.plain
-    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
-    size = remat.parse_bytes(budget, plain.all)
-    if plain.all <= size:
-        report = Report(
-            size, plain.all, plain.all, plain.all, plain.host, device.device.options(), device.name,
-            plain.temporary, "none", 0.0, 0.0, 0, 0, None,
-        )  # fmt: skip
-        return empty_policy(primal), primal.evaluate, report
-    if size < plain.held:
-        raise InfeasibleError(
-            f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
-            floor=plain.held, smallest_known=plain.all,
-        )  # fmt: skip
-    least, bound, compiles = plain.all, plain.held, 0
-    on_host = MOST if program.host is None or program.host.budget is None else program.host.budget
-    searches: dict[str, Program | FullProgram] = {"names": program, "full": FullProgram(program)}
-    policies: dict[str, list[dict[str, Any]]] = {name: [] for name in executors}
-    kept: tuple[Candidate, Report] | None = None
-    for position, executor in enumerate(executors):
-        search, off, last = searches[executor], 0, position == len(executors) - 1
-        most = max(COMPILES, COMPILES - 1 + position) if last else COMPILES - 1 + position
-        target, bound = size - compiles * size // 100, plain.held
-        tried = policies[executor]
-        while compiles < most:
-            candidate, proved = search.best(target)
-            bound = bound if tried else max(bound, proved)
-            if kept and (candidate is None or candidate.duration >= kept[0].duration):
-                break
-            if last and (candidate is None or candidate.policy in tried):
-                # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
-                candidate = search.smallest(target)
-            if candidate is None or candidate.policy in tried:
-                break
-            compiles += 1
-            tried.append(candidate.policy)
-            planned = step(lambda *leaves, run=candidate.run: run(leaves))
-            moves = offloads(candidate.policy)
-            got = compiled_sizes(device, planned, avals, program.donated, moves)
-            least = min(least, got.all)
-            if got.all <= size and got.host <= on_host:
-                result = candidate.result
-                gap = None if candidate.policy["scans"] else result.gap
-                report = Report(
-                    size, plain.all, candidate.peak + off, got.all, got.host, device.device.options(moves),
-                    device.name, got.temporary, executor,
-                    candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
-                )  # fmt: skip
-                kept = candidate, report
-                break
-            off = got.all - candidate.peak
-            # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
-            target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
-            target = max(1, target - compiles * target // 100)
-        # Copies are slow: full order may be faster without any.
-        if kept and (executor == "full" or not offloads(kept[0].policy)):
-            break
-    if kept:
-        return kept[0].policy, kept[0].run, kept[1]
-    raise NoPlanError(
-        f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
-        f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {bound}",
-        floor=plain.held, smallest_known=least,
-    )  # fmt: skip
 
 
 class Checkpointed(Planned):

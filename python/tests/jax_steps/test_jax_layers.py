@@ -11,7 +11,8 @@ import remat
 FOLDER = Path(remat.__file__).parent / "jax"
 #: From the bottom up.
 LAYERS = (
-    "regions", "devices", "buffers", "costs", "cuts", "shards", "capture", "full", "plans", "api", "__init__",
+    "regions", "devices", "buffers", "costs", "cuts", "shards", "capture", "full", "plans", "aim", "api",
+    "__init__",
 )  # fmt: skip
 
 

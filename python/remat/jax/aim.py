@@ -1,0 +1,231 @@
+"""Finds a plan that XLA compiles within a budget: plan, compile, read XLA's sizes, plan for less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+
+import remat
+from remat import PlanResult
+from remat.errors import InfeasibleError, NoPlanError
+from remat.jax.devices import Target
+from remat.jax.plans import Candidate, FullProgram, Program, offloads
+from remat.jax.regions import FORMAT, Primal
+
+#: Compiles of a planned step at most; with a host one more.
+COMPILES = 3
+#: From arrays to arrays, all in lists.
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was planned and what XLA made of it. Sizes are in bytes: temporary size + arguments + outputs of
+    the step with its gradients, as XLA reports them."""
+
+    budget: int
+    plain: int
+    """Of the step as it is written, without checkpoints."""
+    predicted: int
+    """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
+    compiled: int
+    """Of the step that runs."""
+    host: int
+    """Bytes of host memory that the step takes, as XLA reports them; 0: nothing is offloaded."""
+    compiler_options: dict[str, Any]
+    """What your own `jax.jit` of the step must be given, or its memory is another."""
+    device: str
+    """That was compiled for: "cpu", "h100", ..."""
+    temporary: int
+    """XLA's temporary size, of `compiled`."""
+    executor: str
+    """"none": the step as it is written keeps the budget; "names": saved names in regions; "full": full
+    order."""
+    overhead: float
+    """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
+    rooflines."""
+    gap: float | None
+    """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
+    nothing is proved, as with scans, whose bodies are planned one by one."""
+    regions: int
+    """0 in full order, which has none."""
+    compiles: int
+    """How often a planned step was compiled."""
+    plan: PlanResult | None
+    """What the core said. None with executor "none"."""
+
+    def __str__(self) -> str:
+        sizes = [
+            ("plain", self.plain),
+            ("budget", self.budget),
+            ("compiled", self.compiled),
+            ("predicted", self.predicted),
+        ]
+        if self.host:
+            sizes.append(("host", self.host))
+        lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
+        gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
+        lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
+        lines.append(f"{'device':<10}{self.device:>12}")
+        lines.append(
+            f"{'executor':<10}{self.executor:>12}  {self.regions} regions, compiled {self.compiles} times"
+        )
+        return "\n".join(lines)
+
+
+class Sizes(NamedTuple):
+    """What XLA says of a program, in bytes."""
+
+    temporary: int
+    held: int
+    """Arguments and outputs; once what is written over donated arguments."""
+    host: int
+    """Temporary size in the host's memory."""
+
+    @property
+    def all(self) -> int:
+        return self.temporary + self.held
+
+
+def compiled_sizes(
+    target: Target,
+    step: Callable[..., Any],
+    avals: Sequence[Any],
+    donated: Sequence[int] = (),
+    offload: bool = False,
+) -> Sizes:
+    with jax.disable_jit(False):
+        sizes = target.compile(step, *avals, donate_argnums=donated, offload=offload).memory_analysis()
+    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes)
+    return Sizes(int(sizes.temp_size_in_bytes), held, int(sizes.host_temp_size_in_bytes))
+
+
+def empty_policy(primal: Primal) -> dict[str, Any]:
+    return {
+        "format": FORMAT, "ops": len(primal.ops), "saved": [], "offloaded": [], "regions": [], "scans": {},
+    }  # fmt: skip
+
+
+@dataclass
+class Aim:
+    """Candidates of one step, compiled one after the other.
+
+    size: of the budget, bytes. step: from a function of arrays to the step with its gradients. avals: what
+    the step is compiled for.
+    """
+
+    program: Program
+    device: Target
+    size: int
+    plain: Sizes
+    step: Callable[[Callable[..., list[Any]]], Callable[..., Any]]
+    avals: Sequence[Any]
+    kept: Candidate | None = None
+    report: Report | None = None
+    compiles: int = 0
+    least: int = field(init=False)
+    """The least that XLA reached."""
+    bound: int = field(init=False)
+    """By the model no plan takes less."""
+    tried: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Policies that were compiled, by executor."""
+
+    def __post_init__(self) -> None:
+        self.least, self.bound = self.plain.all, self.plain.held
+        self.searches: dict[str, Program | FullProgram] = {
+            "names": self.program,
+            "full": FullProgram(self.program),
+        }
+
+    def run(self, executor: str, last: bool, most: int) -> None:
+        """Compiles plans of an executor until one keeps the budget, or there are no more.
+
+        last: nothing else is tried after it. most: compiles at most, with those before.
+        """
+        search, off, first = self.searches[executor], 0, True
+        tried = self.tried.setdefault(executor, [])
+        target = self.size - self.compiles * self.size // 100
+        while self.compiles < most:
+            candidate, proved = search.best(target)
+            self.bound = max(self.plain.held, proved) if first else self.bound
+            first = False
+            if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
+                return
+            if last and (candidate is None or candidate.policy in tried):
+                # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
+                candidate = search.smallest(target)
+            if candidate is None or candidate.policy in tried:
+                return
+            tried.append(candidate.policy)
+            got = self.compiled(candidate, executor, off)
+            if self.kept is candidate:
+                return
+            off = got.all - candidate.peak
+            # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
+            target = min(
+                target, candidate.peak - (got.all - self.size), candidate.peak * self.size // got.all
+            )
+            target = max(1, target - self.compiles * target // 100)
+
+    def compiled(self, candidate: Candidate, executor: str, off: int) -> Sizes:
+        """What XLA makes of a candidate, which is kept if it is within the budget. off: what the compile
+        before was above its prediction."""
+        self.compiles += 1
+        moves = offloads(candidate.policy)
+        step = self.step(lambda *leaves: candidate.run(leaves))
+        got = compiled_sizes(self.device, step, self.avals, self.program.donated, moves)
+        self.least = min(self.least, got.all)
+        host = self.program.host
+        if got.all <= self.size and (host is None or host.budget is None or got.host <= host.budget):
+            gap = None if candidate.policy["scans"] else candidate.result.gap
+            self.kept = candidate
+            self.report = Report(
+                self.size, self.plain.all, candidate.peak + off, got.all, got.host,
+                self.device.device.options(moves), self.device.name, got.temporary, executor,
+                candidate.overhead, gap, len(candidate.policy["regions"]), self.compiles, candidate.result,
+            )  # fmt: skip
+        return got
+
+
+def aim(
+    program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
+    avals: Sequence[Any], device: Target, executors: Sequence[str],
+) -> tuple[dict[str, Any], Run, Report]:  # fmt: skip
+    """A policy that XLA compiles within the budget, and the function as it is carried out.
+
+    Args:
+        step: from a function of arrays to the step with its gradients.
+        avals: what the step is compiled for.
+        executors: "names" or "full", in the order in which they are tried.
+    """
+    primal = program.plain
+    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
+    size = remat.parse_bytes(budget, plain.all)
+    if plain.all <= size:
+        report = Report(
+            size, plain.all, plain.all, plain.all, plain.host, device.device.options(), device.name,
+            plain.temporary, "none", 0.0, 0.0, 0, 0, None,
+        )  # fmt: skip
+        return empty_policy(primal), primal.evaluate, report
+    if size < plain.held:
+        raise InfeasibleError(
+            f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
+            floor=plain.held, smallest_known=plain.all,
+        )  # fmt: skip
+    found = Aim(program, device, size, plain, step, avals)
+    for position, executor in enumerate(executors):
+        last = position == len(executors) - 1
+        found.run(executor, last, max(COMPILES, COMPILES - 1 + position) if last else COMPILES - 1 + position)
+        # Copies are slow: full order may be faster without any.
+        if found.kept and (executor == "full" or not offloads(found.kept.policy)):
+            break
+    if found.kept and found.report:
+        return found.kept.policy, found.kept.run, found.report
+    raise NoPlanError(
+        f"no plan that XLA compiles to {size} bytes was found: the least was {found.least}, and by the model "
+        f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {found.bound}",
+        floor=plain.held, smallest_known=found.least,
+    )  # fmt: skip
