@@ -145,13 +145,13 @@ class Aim:
 
         last: nothing else is tried after it. most: compiles at most, with those before.
         """
-        search, off, first = self.searches[executor], 0, True
+        search, off = self.searches[executor], 0
         tried = self.tried.setdefault(executor, [])
         target = self.size - self.compiles * self.size // 100
-        while self.compiles < most:
+        for attempt in range(most - self.compiles):
             candidate, proved = search.best(target)
-            self.bound = max(self.plain.held, proved) if first else self.bound
-            first = False
+            if attempt == 0:
+                self.bound = max(self.plain.held, proved)
             if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
                 return
             if last and (candidate is None or candidate.policy in tried):

@@ -130,7 +130,7 @@ def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
     if device.platform == "cpu":
         raise UsageError("host= needs device= of a GPU or TPU: XLA copies nothing out of a CPU's memory")
     if executor == "full":
-        raise UsageError('host= goes with executor "names" only')
+        raise UsageError('host= goes with executor "names" or "auto"')
     if host is True and not device.link:
         raise UsageError(f'the link of {device.name} to its host is not known: host="25GB/s" says it')
     if isinstance(host, Host):
