@@ -402,13 +402,11 @@ def test_an_op_whose_second_run_makes_other_bits_runs_once(caplog: pytest.LogCap
     torch.manual_seed(0)
     model, x = Counted(), inputs_of(Branch())
     with caplog.at_level(logging.WARNING, "remat.torch"):
-        try:
-            fitted, _ = least(model, x)
-        except remat.NoPlanError as refused:
-            # Plans follow measured durations, and which op is first seen to differ follows plans: on a busy
-            # machine that may be after the least budget was named.
-            fitted = planned(model, x, refused.smallest_known or 0)
-    assert any("runs once" in r.message for r in caplog.records)
+        fitted, budget = least(model, x)
+    # Of products of such results a second run makes other bits too, but only since it reads others.
+    said = [r.message.partition(":")[0] for r in caplog.records if "runs once" in r.message]
+    assert set(said) == {"aten.zeros_like.default"}
+    assert peak(fitted, x) <= budget
     assert equal(train(fitted, x), train(copy.deepcopy(model), x))
 
 

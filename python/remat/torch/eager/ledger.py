@@ -17,10 +17,10 @@ from ..base.storages import digest
 from .book import Book, bytes_made
 from .fetching import Away, Copying, SavedAt
 from .keeping import Kept
-from .kinds import kind_of, results_in
+from .kinds import kind_of, results_in, tensors_in
 from .online import Evictor
 from .passing import Passing, kept
-from .results import Handle, restore
+from .results import Handle, Run, restore
 
 
 class Followed(Protocol):
@@ -61,13 +61,15 @@ class Ledger(OpsMode):
         smaller: bool = False,
         turn: Callable[[Any, Any, int], Evictor | None] | None = None,
         keeps: Callable[[], object] | None = None,
+        causes: bool = False,
     ) -> None:
         """plans: for the known sequences of ops, the likeliest first. verify: compare recomputed results with
         digests of the dropped ones, which take no memory. told: called with the number of an op whose
         recomputed bits differ. leave: makes the evictor that continues from an op in no plan. smaller: also
         leave the plan if an op makes more than planned. turn: makes the evictor to use after a change of
         plan, if the new plan does not suffice. keeps: called if recomputed results stay because the backward
-        keeps its saved tensors.
+        keeps its saved tensors. causes: compare what recomputed ops read too, so that `told` gets no op that
+        only reads what differs.
         """
         super().__init__()
         self.plan = plans[0]
@@ -81,6 +83,9 @@ class Ledger(OpsMode):
         self._at_backward: Callable[[], object] | None = None
         self._before_second: Callable[[int], object] | None = None
         self._verify, self._told = verify, told
+        # With `causes`: digests of the dropped results that each op reads; and ops that read other bits.
+        self._read: dict[int, list[bytes]] | None = {} if causes else None
+        self._misled: set[int] = set()
         self._book = Book()
         self._leave, self._turn = leave, turn
         # A backward inside the forward is part of the plan.
@@ -133,6 +138,9 @@ class Ledger(OpsMode):
         if away is not None:
             away.before(position)
         if position in self._again:
+            if self._read is not None:
+                given = tensors_in((*args, *kwargs.values()))
+                self._read[position] = [digest(t) for t in given if self._book.result_of(t) is not None]
             run = self._book.written_down(position, func, kind, args, kwargs)
         before = self._book.note_writes(kind, args, kwargs) if kind.written else {}
         result = func(*args, **kwargs)
@@ -220,17 +228,31 @@ class Ledger(OpsMode):
             return held.checked()
         shown, run = held.shown, held.shown.result.run
         held.check()
-        before = self._before_second
-        restore(shown.result, None if before is None else lambda again: before(again.number))
+        looks = self._before_second is not None or self._read is not None
+        restore(shown.result, self._before_run if looks else None)
         if self._keeps is not None:
             keeps, self._keeps = self._keeps, None
             if keeps_graph():
                 keeps()
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()
-        if held.expected is not None and digest(tensor) != held.expected and self._told is not None:
-            self._told(run.number)
+        if held.expected is not None and digest(tensor) != held.expected:
+            self._tell(run.number)
         return tensor
+
+    def _before_run(self, run: Run) -> None:
+        """A run is about to be repeated, with its arguments in memory."""
+        if self._before_second is not None:
+            self._before_second(run.number)
+        read = None if self._read is None else self._read.pop(run.number, None)
+        for shown, expected in zip(run.shown(), read or (), strict=read is not None):
+            if digest(shown.tensor()) != expected:
+                self._misled.add(run.number)
+                self._tell(shown.result.run.number)
+
+    def _tell(self, number: int) -> None:
+        if self._told is not None and number not in self._misled:
+            self._told(number)
 
     def through(self, call: Callable[[], Any]) -> Any:
         """Runs a forward to its end."""

@@ -61,14 +61,15 @@ class Kind:
 class Recorded:
     """A recorded sequence of ops, with its plans.
 
-    once: ops that must run once. compared: ops whose recomputed bits are equal. around: surroundings of
-    steps, by whether they add to gradients. above: measured bytes above the prediction. beyond: bytes that a
-    forward leaves in use by the allocator, less the plan's. whole: True if a step without recomputation was
-    measured.
+    chosen: ops that must run once, by the options. once: these and ops found to differ. compared: ops whose
+    recomputed bits are equal. around: surroundings of steps, by whether they add to gradients. above:
+    measured bytes above the prediction. beyond: bytes that a forward leaves in use by the allocator, less the
+    plan's. whole: True if a step without recomputation was measured.
     """
 
     record: Record
     plans: dict[Kind, EagerPlan] = field(default_factory=dict)
+    chosen: frozenset[int] = frozenset()
     once: set[int] = field(default_factory=set)
     compared: set[int] = field(default_factory=set)
     around: dict[bool, Around] = field(default_factory=dict)
@@ -97,6 +98,7 @@ class Recorded:
         """
         return Recorded(
             self.record.smaller(made),
+            chosen=self.chosen,
             once=set(self.once),
             compared=set(plan.away),
             around=dict(self.around),
@@ -165,7 +167,8 @@ class Preparation:
                 self._check_in_autocast(step, record, snapshot.restore)
             record.time_again(timed)
             count_hidden(record)
-        return Recorded(record, once=chosen_once(record, self._options))
+        chosen = chosen_once(record, self._options)
+        return Recorded(record, chosen=frozenset(chosen), once=chosen)
 
     def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
         """Raises UnsupportedModelError if outputs differ under a dispatch mode: kernels that call ops cast by
@@ -333,17 +336,18 @@ class Preparation:
         """The known plan of least peak, if it is within the budget; else an error with the budget that it
         needs. asked: the failed result for the budget. enough: see `least_plan`.
         """
-        options, needs = self._options_on(step.device), None
-        while needs is None:
-            plan = least_plan(sequence.record, around, options, sequence.once, enough, self._pool)
-            needs = self._measured(step, sequence, plan, kind, restore)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
-        if needs <= budget:
-            # The prediction may be larger, since more was in memory when the step was recorded.
-            predicted = min(plan.report.predicted_peak, budget)
-            report = replace(plan.report, budget=budget, predicted_peak=predicted, measured_peak=needs)
-            return replace(plan, report=report)
-        known = with_spare(needs)
+        impossible = isinstance(asked, Missed) and asked.proved
+        least: list[int] = []
+        for each in dict.fromkeys((enough, enough if impossible else max(enough, budget))):
+            plan, needs = self._least_compared(step, sequence, kind, restore, around, each)
+            if needs <= budget:
+                # The prediction may be larger, since more was in memory when the step was recorded.
+                predicted = min(plan.report.predicted_peak, budget)
+                report = replace(plan.report, budget=budget, predicted_peak=predicted, measured_peak=needs)
+                return replace(plan, report=report)
+            least.append(needs)
+        known = with_spare(min(least))
         if isinstance(asked, Missed):
             raise asked.error(known)
         raise remat.NoPlanError(
@@ -353,20 +357,51 @@ class Preparation:
             smallest_known=known,
         )
 
+    def _least_compared(
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        kind: Kind,
+        restore: Callable[[], object],
+        around: Around,
+        enough: int,
+    ) -> tuple[EagerPlan, int]:
+        """The plan of least peak without ops that differ, and its measured bytes.
+
+        Only ops of the plans of this search are left out, not all that earlier plans found to differ. So the
+        search for a budget that an error named finds the same plan again.
+        """
+        options, once = self._options_on(step.device), set(sequence.chosen)
+        while True:
+            plan = least_plan(sequence.record, around, options, once, enough, self._pool)
+            if plan.away.isdisjoint(sequence.once):
+                needs = self._measured(step, sequence, plan, kind, restore)
+                if needs is not None:
+                    return plan, needs
+            once |= plan.away & sequence.once
+
     def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
         """True if the recomputed bits of an op differ; such ops run once from now on."""
         if not plan.away:
             return False
-        differing: set[int] = set()
-        try:
-            step.run_planned(Ledger([plan], verify=True, told=differing.add), kind.dropped)
-        except NotMadeAgainError as error:
-            differing.add(error.number)
+        differing = self._compared(step, plan, kind, causes=False)
+        if differing:
+            differing = self._compared(step, plan, kind, causes=True) or differing
         sequence.compared.update(() if differing else plan.away)
         if differing:
             self._say_differing(sequence.record, differing)
             sequence.once.update(differing)
         return bool(differing)
+
+    def _compared(self, step: TrainingStep, plan: EagerPlan, kind: Kind, causes: bool) -> set[int]:
+        """Ops whose recomputed bits differ in a planned step. causes: without those that only read such bits,
+        which takes longer."""
+        found: set[int] = set()
+        try:
+            step.run_planned(Ledger([plan], verify=True, told=found.add, causes=causes), kind.dropped)
+        except NotMadeAgainError as error:
+            found.add(error.number)
+        return found
 
     def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
         libraries = runtime_of(step.device).taken_by_libraries()
