@@ -5,6 +5,7 @@
 #include <map>
 
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 #include "remat/error.h"
@@ -114,8 +115,7 @@ PlanResult plan(const Graph& graph, Bytes budget, std::string_view planner,
 }
 
 TEST(CheckmateMilp, EqualsBruteForceOverItsOwnModel) {
-  const char* wish = std::getenv("REMAT_LONG_TESTS");  // all 2,000
-  const int graphs = wish && *wish == '1' ? 2000 : 150;
+  const int graphs = testing::draws(150, 2000);
   Random random(31);
   int recomputing = 0, above_any_order = 0;
   for (int round = 0; round < graphs; ++round) {

@@ -282,7 +282,7 @@ TEST(HIlp, SolutionsWithRefreshedOptionsKeepTheirBudget) {
 TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
   Random random(8);
   int compared = 0;
-  const int rounds = testing::is_long() ? 4 : 2;
+  const int rounds = testing::draws(1, 4);
   for (int round = 0; round < rounds; ++round) {
     const Graph graph = random_training(random, 5);
     Settings settings = small(64, 4);
@@ -291,7 +291,8 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
     settings.all_phases = true;
     settings.lower = settings.top = {h_ilp(settings)};
     settings.partitioner = single_level();
-    for (int percent : {92, 85, 78}) {
+    const std::vector<int> shares = testing::is_long() ? std::vector{92, 85, 78} : std::vector{92, 85};
+    for (int percent : shares) {
       Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
       Limits checkmate_limits;
       const PlanResult optimum = testing::recorded_plan(problem, "checkmate_milp", {}, checkmate_limits);
@@ -305,7 +306,7 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, rounds);
+  EXPECT_GE(compared, rounds);
 }
 
 /// The half a percentage point, on real networks with groups, where the optimum is proved.
@@ -383,8 +384,8 @@ TEST(Framework, RefusesGraphsWithoutABackwardPass) {
 }
 
 TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
-  std::vector<const char*> names{"fno", "mlp_mixer"};
-  if (testing::is_long()) names.push_back("unet");
+  std::vector<const char*> names{"fno"};
+  if (testing::is_long()) names.insert(names.end(), {"mlp_mixer", "unet"});
   for (const char* name : names) {
     const Graph graph = model(name);
     const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 7 / 10)};

@@ -14,6 +14,7 @@
 #include "cpsat/library.h"
 #include "exact/interval_model.h"
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "helpers/oracle.h"
 #include "helpers/places.h"
 #include "helpers/reproduce.h"
@@ -21,12 +22,6 @@
 
 namespace remat::moccasin {
 namespace {
-
-/// Graphs in a run of a brute-force test; REMAT_LONG_TESTS=1 asks for all 2,000.
-int graph_count(int usual) {
-  const char* wish = std::getenv("REMAT_LONG_TESTS");
-  return wish && *wish == '1' ? 2000 : usual;
-}
 
 /// The model gives outputs places of their own and knows no generator states: without either it is exact.
 const testing::RandomShape kApart{.over = 0, .states = 0};
@@ -127,7 +122,7 @@ void expect_optimum(const PlanResult& result, std::optional<Duration> truth) {
 
 TEST_F(Moccasin, StageFormIsTheOptimumOfItsModelOnTinyGraphs) {
   Random random(21);
-  for (int round = 0; round < graph_count(120); ++round) {
+  for (int round = 0; round < testing::draws(120, 2000); ++round) {
     const Graph graph = testing::random_graph(random, kApart);
     const Problem problem{&graph, middle_budget(graph, OrderMode::kFixed)};
     SCOPED_TRACE(::testing::Message() << "round " << round << ", budget " << problem.budget.count());
@@ -139,7 +134,7 @@ TEST_F(Moccasin, StageFormIsTheOptimumOfItsModelOnTinyGraphs) {
 
 TEST_F(Moccasin, EventFormIsTheOptimumOfAllPlansOnTinyGraphsInBothOrders) {
   Random random(22);
-  for (int round = 0; round < graph_count(40); ++round) {
+  for (int round = 0; round < testing::draws(40, 2000); ++round) {
     const Graph graph = testing::random_graph(random, {.max_ops = 6, .over = 0, .states = 0});
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const Problem problem{&graph, middle_budget(graph, order), order};
@@ -176,7 +171,7 @@ TEST_F(Moccasin, EverySwitchLeavesTheOptimumWhereItIs) {
 TEST_F(Moccasin, ClaimsOptimalOnlyWhereNoPlanOutsideItsModelIsFaster) {
   Random random(24);
   int claimed = 0, open = 0;
-  for (int round = 0; round < graph_count(60); ++round) {
+  for (int round = 0; round < testing::draws(60, 2000); ++round) {
     const Graph graph = testing::random_graph(random, {.min_ops = 5, .over = 0, .states = 0});
     const Problem problem{&graph, middle_budget(graph, OrderMode::kFixed)};
     const auto truth = testing::oracle_min_duration(graph, OrderMode::kFixed, problem.budget);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 #include "remat/planner.h"
@@ -133,7 +134,7 @@ TEST_P(EveryPlanner, FindsTheKeepAllPlanWhereItFits) {
 }
 
 TEST_P(EveryPlanner, TakesABudgetWithTheLeastPeakToo) {
-  each_case(40, 14, [&](const Case& c) {
+  each_case(testing::draws(12, 40), 14, [&](const Case& c) {
     Problem problem = c.problem;
     problem.graph = &c.graph;
     problem.objective = Objective::kPeak;
@@ -162,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryPlanner, ::testing::ValuesIn(names()),
                          [](const auto& one) { return one.param; });
 
 TEST(Auto, IsNeverWorseThanAnyPlannerItContains) {
-  each_case(60, 13, [&](const Case& c) {
+  each_case(testing::draws(25, 60), 13, [&](const Case& c) {
     const PlanResult automatic = run(c.problem, "auto");
     for (const PlannerInfo& planner : planners()) {
       if (planner.supports(c.problem)) continue;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "remat/error.h"
 #include "remat/generate.h"
 #include "remat/keep_all.h"
@@ -27,7 +28,7 @@ std::vector<Graph> gpt_steps(std::int64_t batch) { return {gpt(batch)}; }
 
 LargestResult largest_with_work(const StepsOfSize& steps, Bytes budget, LargestOptions options = {}) {
   Limits limits;
-  limits.set_work(20'000'000);
+  limits.set_work(testing::is_long() ? 20'000'000 : 4'000'000);
   PlanStore store;
   return find_largest(steps, budget, options, limits, store);
 }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -23,7 +24,7 @@ SweepResult sweep_with_work(const Graph& graph, OrderMode order, int points = 8)
 
 TEST(Sweep, OverheadNeverFallsAsTheBudgetFalls) {
   Random random(6);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < testing::draws(20, 60); ++round) {
     const Graph graph = testing::random_graph(random, {.min_ops = 3, .max_ops = 14, .max_values = 20});
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const SweepResult result = sweep_with_work(graph, order);
