@@ -77,8 +77,8 @@ def step(model: str, way: str, layers: int = 6) -> Any:
         ("mlp", "tensor", "names"),
         ("mlp", "full", "full"),
         ("gpt", "data", "names"),
-        ("gpt", "tensor", "full"),
-        ("gpt", "full", "names"),
+        pytest.param("gpt", "tensor", "full", marks=pytest.mark.long),
+        pytest.param("gpt", "full", "names", marks=pytest.mark.long),
     ],
 )
 def test_the_budget_of_one_device_is_kept(model: str, way: str, executor: str) -> None:
@@ -117,18 +117,29 @@ def test_gradients_that_devices_sum_are_in_memory_in_parts_too() -> None:
     assert not [op for op in joint.in_full_order().graph.ops if op.kind == "psum"]
 
 
-def test_scans_count_as_what_one_device_holds() -> None:
+def scan_step() -> tuple[Any, Any, Any]:
+    """A loss, its weights and its batch."""
     (weights, x) = step("gpt", "data", 4)[1]
     stacked = jax.tree_util.tree_map(lambda *each: jnp.stack(each), *weights)
 
     def scanned(stacked: Any, x: Any) -> Any:
         return jnp.mean(jax.lax.scan(lambda x, p: (gpt_block(p, x), None), x, stacked)[0] ** 2)
 
+    return scanned, stacked, x
+
+
+def test_scans_count_as_what_one_device_holds() -> None:
+    scanned, stacked, x = scan_step()
     whole, part = (
         joint_of(scanned, given, 0, None).graph for given in (jax.device_get((stacked, x)), (stacked, x))
     )
     peaks = [max(op.workspace for op in graph.ops if op.kind == "scan") for graph in (whole, part)]
     assert 0 < peaks[1] < peaks[0] / 2
+
+
+@pytest.mark.long
+def test_the_budget_of_one_device_is_kept_by_a_scan() -> None:
+    scanned, stacked, x = scan_step()
     fn = rj.checkpoint(scanned, "70%", work_limit=300)
     report = fn.plan(stacked, x)
     assert report.compiled <= report.budget

@@ -104,7 +104,9 @@ def scan_arguments() -> Any:
     return jnp.linspace(0.0, 1.0, 32 * 16).reshape(32, 16), weights
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 12))]
+)
 def test_random_programs_with_random_results_on_the_host(seed: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(cuts, "SMALL", 16)
     loss, args = program(seed)

@@ -86,7 +86,7 @@ def trained(model: nn.Module, inputs: Inputs, steps: int = 3) -> None:
 @pytest.mark.parametrize(
     ("memory", "share"),
     [
-        ("cuda", 0.7),
+        pytest.param("cuda", 0.7, marks=pytest.mark.long),
         ("cuda:expandable_segments:True", 0.9),
         pytest.param("cuda", 0.9, marks=pytest.mark.long),
         pytest.param("cuda:expandable_segments:True", 0.7, marks=pytest.mark.long),

@@ -276,6 +276,7 @@ def test_steps_that_recompute_and_add_are_proved_equal_to_eager_mode(
     assert additions(fitted) > 0
 
 
+@pytest.mark.long
 def test_buckets_of_data_parallel_training_are_added_to(tmp_path: Path) -> None:
     said = run_on_two_ranks(
         """

@@ -161,7 +161,7 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2)).float().square().mean()
 
 
-@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("verify", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("where", ["outside", "inside", "in turn"])
 @pytest.mark.parametrize("executor", ["boxed", "eager"])
 def test_backwards_run_inside_autocast_or_outside_of_it(

@@ -37,7 +37,11 @@ def fit_copying(
     return fit(model, inputs, budget, **{"host": HOST, "time_limit": None, "work_limit": 30_000, **options})
 
 
-@pytest.mark.parametrize("c", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "c",
+    [pytest.param(c, marks=pytest.mark.long if c.name in ("mlp", "encoder") else []) for c in CASES],
+    ids=lambda c: c.name,
+)
 def test_late_copies_change_neither_bits_nor_the_peak(c: Case, slow) -> None:
     model, inputs = c.build()
     eager = train(copy.deepcopy(model), inputs)
@@ -56,7 +60,7 @@ def test_late_copies_change_neither_bits_nor_the_peak(c: Case, slow) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", ["mlp", "conv_net", "encoder"])
+@pytest.mark.parametrize("name", ["mlp", "conv_net", pytest.param("encoder", marks=pytest.mark.long)])
 def test_copies_at_any_time_of_any_plan_equal_eager(name: str, seed: int, slow) -> None:
     model, inputs = case(name).build()
     eager = train(copy.deepcopy(model), inputs)
@@ -281,6 +285,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_killing_the_process_leaves_no_file(tmp_path) -> None:
     script = KILLED.format(path=[str(Path(__file__).parent)], folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:

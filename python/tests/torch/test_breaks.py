@@ -104,6 +104,7 @@ def test_torch_compile_says_it_when_the_first_backward_starts(caplog) -> None:
     assert "the model runs as 5 graphs" in line
 
 
+@pytest.mark.long
 def test_layers_of_the_same_code_are_counted_where_they_are_not_for_all_graphs(caplog) -> None:
     model, x = Layers(), torch.randn(256, 32)
     expected = train(copy.deepcopy(model), (x,), 2)

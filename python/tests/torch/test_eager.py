@@ -256,7 +256,13 @@ def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return len(a) == len(b) and all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Of others, test_eager_peaks and random modules run the like.
+OFTEN = ("branch", "gradients inside", "cells", "checkpoint", "random", "in place", "images")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.long) for name in MODELS]
+)
 def test_steps_are_those_of_eager_mode_within_the_least_budget(name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name]()

@@ -332,6 +332,7 @@ def test_the_command_builds_it_once(
     assert not list(missing.parent.glob("_passing?*[!o]"))
 
 
+@pytest.mark.long
 def test_an_extension_that_does_not_load_is_said(tmp_path: Path) -> None:
     program = """
 import logging, sys

@@ -57,7 +57,7 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("executor", ["fit", "compile"])
+@pytest.mark.parametrize("executor", ["fit", pytest.param("compile", marks=pytest.mark.long)])
 def test_every_value_gives_the_bits_of_eager_mode(form: str, executor: str) -> None:
     model, x = made(form)
     eager = copy.deepcopy(model)

@@ -123,6 +123,7 @@ def test_without_gradients_inductor_runs_too() -> None:
         torch.testing.assert_close(fitted(*inputs), eager(*inputs))
 
 
+@pytest.mark.long
 def test_gradients_add_up_and_a_retained_graph_runs_again() -> None:
     model, inputs = case("mlp").build()
     eager = copy.deepcopy(model)

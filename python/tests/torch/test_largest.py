@@ -122,6 +122,7 @@ def test_the_table_rises_and_marks_the_best_throughput() -> None:
     assert f'fill="currentColor" stroke="currentColor"><title>{found.best}</title>' in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [batches, pytest.param(lengths, marks=pytest.mark.long)])
 def test_what_lies_between_traced_sizes_is_what_tracing_gives(make: Any) -> None:
     families = [_core.GraphFamily() for _ in range(2)]
@@ -166,6 +167,7 @@ class Switching(nn.Module):
         return x.square().mean()
 
 
+@pytest.mark.long
 def test_sizes_of_another_structure_are_traced_themselves() -> None:
     with torch.device("meta"):
         model = Switching()
@@ -182,6 +184,7 @@ def test_sizes_of_another_structure_are_traced_themselves() -> None:
     assert remat.simulate(step.graph, row.plan.steps).peak == row.peak
 
 
+@pytest.mark.long
 def test_a_model_with_memory_takes_what_fit_takes() -> None:
     model, inputs = case("mlp").build()
     budget = remat.torch.capture(model, inputs, **ROOFLINE).keep_all_peak
@@ -217,6 +220,7 @@ def test_the_most_that_was_asked_for_ends_the_search() -> None:
     assert found.summary().endswith("no larger one was asked for")
 
 
+@pytest.mark.long
 def test_nothing_fits() -> None:
     with pytest.raises(
         remat.InfeasibleError, match=r"impossible at the least size, 1: none goes below"
@@ -247,6 +251,7 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
         remat.torch.largest_batch(blocks(), batches, **given)
 
 
+@pytest.mark.long
 def test_a_step_that_does_not_grow_has_no_largest_size() -> None:
     with pytest.raises(remat.UsageError, match="do the inputs grow with the size"):
         remat.torch.largest_batch(blocks(), lambda _: batches(2), "1GiB", **QUICK)

@@ -54,7 +54,7 @@ def same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
     [
         ("Llama", 2, {}),
         pytest.param("Mistral", 2, {}, marks=pytest.mark.long),
-        ("Mistral", 2, {"sliding_window": LENGTH}),
+        pytest.param("Mistral", 2, {"sliding_window": LENGTH}, marks=pytest.mark.long),
     ],
     ids=["causal", "wide window", "window as wide"],
 )

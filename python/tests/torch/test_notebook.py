@@ -26,6 +26,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 def test_the_notebook_runs_and_shows_what_it_makes(own_folder: Path) -> None:
     nbformat = pytest.importorskip("nbformat", reason="there is no package nbformat")
     nbclient = pytest.importorskip("nbclient", reason="there is no package nbclient")

@@ -42,7 +42,11 @@ def overlaps(found: remat.torch.Recording) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("each", CASES[:3], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "each",
+    [pytest.param(c, marks=pytest.mark.long if c.name == "encoder" else []) for c in CASES[:3]],
+    ids=lambda each: each.name,
+)
 def test_memory_of_every_step_is_what_was_predicted(each: Case) -> None:
     model, inputs = each.build()
     fitted = fit(model, inputs, each.budgets[-1])

@@ -35,7 +35,7 @@ def answers(report: ModelReport) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("executor", ["boxed", "eager"])
+@pytest.mark.parametrize("executor", ["boxed", pytest.param("eager", marks=pytest.mark.long)])
 def test_one_screen_answers_four_questions(executor: str) -> None:
     report = planned("85%" if executor == "eager" else "60%", executor=executor)
     part = report.largest()

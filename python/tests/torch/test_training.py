@@ -153,7 +153,7 @@ def test_several_losses_of_one_forward_give_the_gradients_of_eager_mode(way: str
     assert same(fitted, expected)
 
 
-@pytest.mark.parametrize("clear_every", [1, 2, 3])
+@pytest.mark.parametrize("clear_every", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 def test_accumulated_gradients_are_those_of_eager_mode_and_keep_the_budget(clear_every: int) -> None:
     model, inputs = case("encoder").build()
     expected = copy.deepcopy(model)

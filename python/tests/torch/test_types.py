@@ -51,6 +51,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.long
 def test_a_users_script_is_checked_in_strict_mode(tmp_path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     script, cache = tmp_path / "script.py", tmp_path / "cache"

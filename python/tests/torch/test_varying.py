@@ -78,7 +78,7 @@ def subject(name: str, sizes: Sequence[int]) -> tuple[nn.Module, list[Any]]:
     [
         ("gpt2", (48, 40, 32, 56)),
         pytest.param("bert", (48, 40, 32, 56), marks=pytest.mark.long),
-        ("resnet", (24, 32, 40, 28)),
+        pytest.param("resnet", (24, 32, 40, 28), marks=pytest.mark.long),
         pytest.param("unet", (24, 32, 40, 16), marks=pytest.mark.long),
     ],
 )
@@ -161,6 +161,7 @@ def test_a_trace_with_symbols_that_is_another_one_is_not_used(
     assert "each shape is traced for itself: one op is another" in caplog.text
 
 
+@pytest.mark.long
 def test_torch_compile_traces_shapes_that_vary_once_too(traces: list[Any]) -> None:
     model, inputs = subject("bert", (48, 40, 32, 56, 44))
     other = copy.deepcopy(model)

@@ -32,6 +32,7 @@ def test_other_releases_are_one_warning(version: str, caplog: pytest.LogCaptureF
     assert caplog.messages == [f"PyTorch {version} was not tried: remat.torch is tested with 2.10 to 2.15"]
 
 
+@pytest.mark.long
 def test_a_release_that_was_not_tried_works_after_one_line() -> None:
     program = (
         "import torch; torch.__version__ = '2.99.0'; import remat.torch; from remat.torch import backend\n"
@@ -79,7 +80,7 @@ def without_keyword(*, shown: Any) -> Any:
     return compiler
 
 
-@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("isolated", [pytest.param(True, marks=pytest.mark.long), False])
 def test_many_models_of_a_class_and_many_shapes_all_have_plans(
     isolated: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -85,6 +85,7 @@ def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:
     assert step_peak(recurrent, fitted, inputs) == report.peak
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["resnet", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "vit", "fno1d"))]
 )
