@@ -248,9 +248,7 @@ ExecutorPlan best_plan(const Problem& asked, Executor executor, const PlanOption
   Search search(shape, problem.budget, limits);
   answer.result = make_plan_with(
       problem, to_string(executor),
-      [&](const Problem& bounded, Limits& inner) {
-        return run(shape, bounded, options, inner, search);
-      },
+      [&](const Problem& bounded, Limits& inner) { return run(shape, bounded, options, inner, search); },
       limits);
   if (!search.lowest()) search.start();  // infeasible for any plan
   answer.least_peak = search.lowest() ? search.lowest()->cost.peak : keep_all_peak(*problem.graph);
