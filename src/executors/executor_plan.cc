@@ -164,9 +164,9 @@ void try_plans(const Problem& problem, const PlanOptions& options, Search& searc
   }
 }
 
-PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& options, Limits& limits,
-               Search& search) {
-  PlanResult result;
+/// Quick searches, without an integer program.
+void look(const Shape& shape, const Problem& problem, const PlanOptions& options, Limits& limits,
+          Search& search) {
   search.start();
   if (shape.executor == Executor::kPartitioner && !shape.host &&
       !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
@@ -175,6 +175,27 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   }
   search.lower();
   search.improve();
+}
+
+/// Starts the search of a shape with a host from the best set without one. No integer program looks for it:
+/// its first round may take longer than a short search has, and then nothing looks for copies.
+void start_without_host(const Problem& problem, const PlanOptions& options, Limits& limits, Search& search) {
+  constexpr double kShare = 0.5;
+  Problem other = problem;
+  other.host.reset();
+  const Shape shape = shape_of(*problem.graph, Executor::kPartitioner);
+  Limits share(limits, kShare);
+  Search first(shape, problem.budget, share);
+  look(shape, other, options, share, first);
+  const auto& found = first.best() ? first.best() : first.lowest();
+  if (found) search.evaluate({found->choice.again});
+}
+
+PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& options, Limits& limits,
+               Search& search) {
+  PlanResult result;
+  if (shape.host) start_without_host(problem, options, limits, search);
+  look(shape, problem, options, limits, search);
   const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
   Proved proved;
   if (!is_base && !shape.host) proved = solve(shape, problem.budget, options, search, limits);
@@ -192,19 +213,6 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   }
   result.counters = {{"sets", search.looked_at()}, {"rounds", proved.rounds}, {"nodes", proved.nodes}};
   return result;
-}
-
-/// Starts the search of a shape with a host from the best set without one.
-void start_without_host(const Problem& problem, const PlanOptions& options, Limits& limits, Search& search) {
-  constexpr double kShare = 0.5;
-  Problem other = problem;
-  other.host.reset();
-  const Shape shape = shape_of(*problem.graph, Executor::kPartitioner);
-  Limits share(limits, kShare);
-  Search first(shape, problem.budget, share);
-  run(shape, other, options, share, first);
-  const auto& found = first.best() ? first.best() : first.lowest();
-  if (found) search.evaluate({found->choice.again});
 }
 
 /// Fills in the recomputed ops and the saved values of a plan.
@@ -240,10 +248,7 @@ ExecutorPlan best_plan(const Problem& asked, Executor executor, const PlanOption
   Search search(shape, problem.budget, limits);
   answer.result = make_plan_with(
       problem, to_string(executor),
-      [&](const Problem& bounded, Limits& inner) {
-        if (shape.host) start_without_host(bounded, options, inner, search);
-        return run(shape, bounded, options, inner, search);
-      },
+      [&](const Problem& bounded, Limits& inner) { return run(shape, bounded, options, inner, search); },
       limits);
   if (!search.lowest()) search.start();  // infeasible for any plan
   answer.least_peak = search.lowest() ? search.lowest()->cost.peak : keep_all_peak(*problem.graph);

@@ -48,14 +48,16 @@ class Report:
     """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
     rooflines."""
     gap: float | None
-    """How far the planned step may be from the fastest one of its executor, as a share, by the model; None:
-    nothing is proved, as with scans, whose bodies are planned one by one."""
+    """How far the planned step may be from the fastest one of its executor, as a share, in the graph and for
+    the bytes that the core was asked about last; None: nothing is proved, as with scans, whose bodies are
+    planned one by one."""
     regions: int
     """0 in full order, which has none."""
     compiles: int
     """How often a planned step was compiled."""
     plan: PlanResult | None
-    """What the core said. None with executor "none"."""
+    """What the core said, of a graph whose ops may have larger workspaces than those of `capture`: for what
+    XLA leaves empty. None with executor "none"."""
 
     def __str__(self) -> str:
         sizes = [

@@ -19,7 +19,18 @@ def temporary_size(
     over: Mapping[int, int] | None = None,
     moved: Sequence[Copy] = (),
 ) -> int:
-    """Bytes of the buffers that are no arguments and no results of the program.
+    """Bytes of the buffers that are no arguments and no results of the program."""
+    return max(buffers(graph, steps, copies, over, moved)[0])
+
+
+def buffers(
+    graph: Graph,
+    steps: Sequence[int],
+    copies: Collection[int] = (),
+    over: Mapping[int, int] | None = None,
+    moved: Sequence[Copy] = (),
+) -> tuple[list[int], list[int]]:
+    """At each step, bytes in the block of temporaries, and bytes of the results' buffers that hold nothing.
 
     XLA takes buffers from the largest to the smallest. Results of the program get buffers of their own, as
     large as they are and there from the beginning; another value is put into the smallest of these that is
@@ -73,9 +84,14 @@ def temporary_size(
             close(v)
     lives.sort(key=lambda life: (-life[0], not life[1], life[2][0][0]))
     slots: list[list[tuple[int, int]]] = []
-    change = [0] * (end + 2)
+    change, held = [0] * (end + 2), [0] * (end + 2)
+    room = 0
     for size, is_result, when in lives:
         if is_result:
+            room += size
+            for first, final in when:
+                held[first] += size
+                held[final + 1] -= size
             slots.append(when)
             continue
         ((first, final),) = when
@@ -83,8 +99,10 @@ def temporary_size(
             i = bisect_right(slot, (first, end + 1))
             if (i == 0 or slot[i - 1][1] < first) and (i == len(slot) or slot[i][0] > final):
                 insort(slot, (first, final))
+                held[first] += size
+                held[final + 1] -= size
                 break
         else:
             change[first] += size
             change[final + 1] -= size
-    return max(accumulate(change))
+    return list(accumulate(change)), [room - full for full in accumulate(held)]

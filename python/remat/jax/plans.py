@@ -127,22 +127,33 @@ def plan_within(
     """The first plan, of a few, whose size as XLA makes it is within the budget; that size; a bound on all
     plans.
 
-    The core counts what is alive. XLA may take more for it, so the core is asked for that much less.
+    The core counts what is alive. XLA takes more where buffers of results hold nothing: ops are given these
+    bytes as workspaces, and the core is asked again. Where that is not enough, it is asked for less by all
+    that its first plan was over.
     measure: bytes that XLA takes for a plan.
     """
-    asked, bound = budget - joint.copied, 0
+    room, bound, graph = budget - joint.copied, 0, joint.graph
+    asked = less = room
     for attempt in range(ATTEMPTS):
         if asked <= 0:
             break
-        result = remat.plan(joint.graph, asked, **options, **limits)
+        result = remat.plan(graph, asked, **options, **limits)
         bound = bound or joint.size(result.peak_lower_bound)
-        if result.plan is None or result.peak is None:
+        is_plain, last = graph is joint.graph, attempt == ATTEMPTS - 2
+        size = 0
+        if result.plan is not None and result.peak is not None:
+            size = measure(result)
+            if size <= budget:
+                return result, size, bound
+            if is_plain:
+                less = min(asked, result.peak) - (size - budget)
+        elif is_plain:
             break
-        size = measure(result)
-        if size <= budget:
-            return result, size, bound
-        # By what it is over, and more where that was not enough.
-        asked = min(asked, result.peak) - max(size - budget, attempt * budget // 200)
+        if size and not last:
+            graph = joint.with_empty(graph, result)
+            asked = room - attempt * budget // 200
+        else:
+            graph, asked = joint.graph, less
     return None, 0, bound or budget
 
 

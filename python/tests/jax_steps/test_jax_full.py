@@ -14,7 +14,7 @@ import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from jax.extend.core import Literal  # noqa: E402
 from remat.jax import api, full  # noqa: E402
-from remat.jax.buffers import temporary_size  # noqa: E402
+from remat.jax.buffers import buffers, temporary_size  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
 
@@ -202,8 +202,12 @@ def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> Non
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     # Value 1 lies where value 3 will be, value 2 is larger than that.
     assert temporary_size(graph, [0, 1, 2]) == 30
+    block, empty = buffers(graph, [0, 1, 2])
+    assert (block[:3], empty[:3]) == ([0, 30, 30], [0, 0, 0])
     ops[2]["inputs"] = [1, 2]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     assert temporary_size(graph, [0, 1, 2]) == 40
+    block, empty = buffers(graph, [0, 1, 2])
+    assert (block[:3], empty[:3]) == ([10, 40, 40], [10, 10, 0])
     # A copied result is in memory of its own until the end.
     assert temporary_size(graph, [0, 1, 2], copies={3}) == 50

@@ -58,7 +58,10 @@ def test_a_plan_below_the_least_without_a_host_has_copies_that_the_simulator_con
     assert offloads(moved.policy)
     assert {way for _, way, _, _ in plan.copies} == {"out", "in"}
     graph = program_of(mlp, arguments())[0].levels[0][1].graph
-    assert remat.check(graph, plan, host=FAST).peak == plan.peak <= moved.result.budget
+    # The core's graph may have larger workspaces, never smaller ones.
+    again = remat.Plan(graph, plan.steps, copies=plan.copies, host=FAST, budget=moved.result.budget)
+    assert again.peak <= plan.peak <= moved.result.budget
+    assert again.duration == plan.duration
 
 
 def test_gradients_are_those_of_the_plain_step(moved: Any) -> None:
