@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from remat import Graph
@@ -12,15 +13,18 @@ from remat import Graph
 Copy = tuple[int, str, int, int]
 
 
-def temporary_size(
-    graph: Graph,
-    steps: Sequence[int],
-    copies: Collection[int] = (),
-    over: Mapping[int, int] | None = None,
-    moved: Sequence[Copy] = (),
-) -> int:
-    """Bytes of the buffers that are no arguments and no results of the program."""
-    return max(buffers(graph, steps, copies, over, moved)[0])
+@dataclass(frozen=True)
+class Buffers:
+    """At each step of a plan, bytes in the block of temporaries, and bytes of the results' buffers that hold
+    nothing."""
+
+    block: Sequence[int]
+    empty: Sequence[int]
+
+    @property
+    def temporary_size(self) -> int:
+        """Bytes of the buffers that are no arguments and no results of the program."""
+        return max(self.block)
 
 
 def buffers(
@@ -29,8 +33,8 @@ def buffers(
     copies: Collection[int] = (),
     over: Mapping[int, int] | None = None,
     moved: Sequence[Copy] = (),
-) -> tuple[list[int], list[int]]:
-    """At each step, bytes in the block of temporaries, and bytes of the results' buffers that hold nothing.
+) -> Buffers:
+    """XLA's buffers for a plan.
 
     XLA takes buffers from the largest to the smallest. Results of the program get buffers of their own, as
     large as they are and there from the beginning; another value is put into the smallest of these that is
@@ -105,4 +109,4 @@ def buffers(
         else:
             change[first] += size
             change[final + 1] -= size
-    return list(accumulate(change)), [room - full for full in accumulate(held)]
+    return Buffers(list(accumulate(change)), [room - full for full in accumulate(held)])

@@ -13,7 +13,7 @@ from jax.extend.core import Literal
 
 from remat import Graph, PlanResult
 from remat.errors import UsageError
-from remat.jax.buffers import Copy, buffers, temporary_size
+from remat.jax.buffers import Buffers, Copy, buffers
 from remat.jax.costs import (
     CALLBACKS,
     LIBRARY,
@@ -380,7 +380,6 @@ class Joint:
             for number, value in enumerate(values):
                 if self.value_of.get(number) not in movable:
                     value["copy"] = "never"
-        self.parts = values, nodes, inputs, outputs
         self.graph = Graph(values, nodes, inputs, outputs, "jax")
 
     def grows(self, op: Op) -> bool:
@@ -470,23 +469,23 @@ class Joint:
     def size_of(self, steps: Sequence[int], moved: Sequence[Copy] = ()) -> int:
         """The same for the steps of a plan and its copies to the host and back, with what XLA puts into the
         buffers of results."""
-        return self.ends + temporary_size(self.graph, steps, self.copies, self.written, moved)
+        return self.ends + self._buffers(steps, moved).temporary_size
+
+    def _buffers(self, steps: Sequence[int], moved: Sequence[Copy]) -> Buffers:
+        return buffers(self.graph, steps, self.copies, self.written, moved)
 
     def with_empty(self, graph: Graph, result: PlanResult) -> Graph:
         """The graph with workspaces for what XLA leaves empty in buffers of results while a plan runs, at
         least those of another such graph. An op that runs twice gets what its largest step lacks."""
         assert result.plan is not None
-        steps, moved = result.plan.steps, result.plan.copies
-        block, empty = buffers(self.graph, steps, self.copies, self.written, moved)
+        steps = result.plan.steps
+        found = self._buffers(steps, result.plan.copies)
         most: dict[int, int] = {}
         alive: dict[int, int] = {}
-        for at, op in enumerate(steps):
-            most[op] = max(most.get(op, 0), block[at])
-            alive[op] = max(alive.get(op, 0), block[at] - empty[at])
-        values, nodes, inputs, outputs = self.parts
-        own, before = self.graph.workspaces, graph.workspaces
-        more = [
-            node | {"workspace": max(int(before[op]), int(own[op]) + most[op] - alive[op])}
-            for op, node in enumerate(nodes)
-        ]
-        return Graph(values, more, inputs, outputs, "jax")
+        for op, block, empty in zip(steps, found.block, found.empty, strict=False):
+            most[op] = max(most.get(op, 0), block)
+            alive[op] = max(alive.get(op, 0), block - empty)
+        more = graph.to_dict()
+        for op, (node, own) in enumerate(zip(more["ops"], self.graph.workspaces, strict=True)):
+            node["workspace"] = max(node.get("workspace", 0), int(own) + most[op] - alive[op])
+        return Graph.from_dict(more)

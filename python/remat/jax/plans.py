@@ -139,8 +139,7 @@ def plan_within(
             break
         result = remat.plan(graph, asked, **options, **limits)
         bound = bound or joint.size(result.peak_lower_bound)
-        is_plain, last = graph is joint.graph, attempt == ATTEMPTS - 2
-        size = 0
+        is_plain, size = graph is joint.graph, 0
         if result.plan is not None and result.peak is not None:
             size = measure(result)
             if size <= budget:
@@ -149,9 +148,8 @@ def plan_within(
                 less = min(asked, result.peak) - (size - budget)
         elif is_plain:
             break
-        if size and not last:
-            graph = joint.with_empty(graph, result)
-            asked = room - attempt * budget // 200
+        if size and attempt < ATTEMPTS - 2:
+            graph, asked = joint.with_empty(graph, result), room - attempt * budget // 200
         else:
             graph, asked = joint.graph, less
     return None, 0, bound or budget

@@ -14,7 +14,7 @@ import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from jax.extend.core import Literal  # noqa: E402
 from remat.jax import api, full  # noqa: E402
-from remat.jax.buffers import buffers, temporary_size  # noqa: E402
+from remat.jax.buffers import buffers  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
 
@@ -201,13 +201,13 @@ def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> Non
     ops = [{"name": f"op{i}", "duration": 1, "inputs": [i], "outputs": [i + 1]} for i in range(3)]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
     # Value 1 lies where value 3 will be, value 2 is larger than that.
-    assert temporary_size(graph, [0, 1, 2]) == 30
-    block, empty = buffers(graph, [0, 1, 2])
-    assert (block[:3], empty[:3]) == ([0, 30, 30], [0, 0, 0])
+    found = buffers(graph, [0, 1, 2])
+    assert found.temporary_size == 30
+    assert (found.block[:3], found.empty[:3]) == ([0, 30, 30], [0, 0, 0])
     ops[2]["inputs"] = [1, 2]
     graph = remat.Graph([{"bytes": b} for b in sizes], ops, [0], [3])
-    assert temporary_size(graph, [0, 1, 2]) == 40
-    block, empty = buffers(graph, [0, 1, 2])
-    assert (block[:3], empty[:3]) == ([10, 40, 40], [10, 10, 0])
+    found = buffers(graph, [0, 1, 2])
+    assert found.temporary_size == 40
+    assert (found.block[:3], found.empty[:3]) == ([10, 40, 40], [10, 10, 0])
     # A copied result is in memory of its own until the end.
-    assert temporary_size(graph, [0, 1, 2], copies={3}) == 50
+    assert buffers(graph, [0, 1, 2], copies={3}).temporary_size == 50

@@ -83,8 +83,9 @@ class Ledger(OpsMode):
         self._at_backward: Callable[[], object] | None = None
         self._before_second: Callable[[int], object] | None = None
         self._verify, self._told = verify, told
-        # With `causes`: digests of the dropped results that each op reads; and ops that read other bits.
-        self._read: dict[int, list[bytes]] | None = {} if causes else None
+        self._causes = causes
+        # By op, digests of the dropped results that it reads; and ops that read other bits.
+        self._read: dict[int, list[bytes]] = {}
         self._misled: set[int] = set()
         self._book = Book()
         self._leave, self._turn = leave, turn
@@ -138,7 +139,7 @@ class Ledger(OpsMode):
         if away is not None:
             away.before(position)
         if position in self._again:
-            if self._read is not None:
+            if self._causes:
                 given = tensors_in((*args, *kwargs.values()))
                 self._read[position] = [digest(t) for t in given if self._book.result_of(t) is not None]
             run = self._book.written_down(position, func, kind, args, kwargs)
@@ -228,7 +229,7 @@ class Ledger(OpsMode):
             return held.checked()
         shown, run = held.shown, held.shown.result.run
         held.check()
-        looks = self._before_second is not None or self._read is not None
+        looks = self._before_second is not None or self._causes
         restore(shown.result, self._before_run if looks else None)
         if self._keeps is not None:
             keeps, self._keeps = self._keeps, None
@@ -244,8 +245,8 @@ class Ledger(OpsMode):
         """A run is about to be repeated, with its arguments in memory."""
         if self._before_second is not None:
             self._before_second(run.number)
-        read = None if self._read is None else self._read.pop(run.number, None)
-        for shown, expected in zip(run.shown(), read or (), strict=read is not None):
+        read = zip(run.shown(), self._read[run.number], strict=True) if self._causes else ()
+        for shown, expected in read:
             if digest(shown.tensor()) != expected:
                 self._misled.add(run.number)
                 self._tell(shown.result.run.number)

@@ -336,11 +336,25 @@ class Preparation:
         """The known plan of least peak, if it is within the budget; else an error with the budget that it
         needs. asked: the failed result for the budget. enough: see `least_plan`.
         """
+        options = self._options_on(step.device)
+
+        def compared(enough: int) -> tuple[EagerPlan, int]:
+            # Only ops that the plans of this search show to differ are left out, not all that earlier plans
+            # did. So the search for a budget that an error named finds the same plan again.
+            once = set(sequence.chosen)
+            while True:
+                plan = least_plan(sequence.record, around, options, once, enough, self._pool)
+                if plan.away.isdisjoint(sequence.once):
+                    needs = self._measured(step, sequence, plan, kind, restore)
+                    if needs is not None:
+                        return plan, needs
+                once |= plan.away & sequence.once
+
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         impossible = isinstance(asked, Missed) and asked.proved
         least: list[int] = []
         for each in dict.fromkeys((enough, enough if impossible else max(enough, budget))):
-            plan, needs = self._least_compared(step, sequence, kind, restore, around, each)
+            plan, needs = compared(each)
             if needs <= budget:
                 # The prediction may be larger, since more was in memory when the step was recorded.
                 predicted = min(plan.report.predicted_peak, budget)
@@ -356,29 +370,6 @@ class Preparation:
             floor=asked.report.peak_lower_bound,
             smallest_known=known,
         )
-
-    def _least_compared(
-        self,
-        step: TrainingStep,
-        sequence: Recorded,
-        kind: Kind,
-        restore: Callable[[], object],
-        around: Around,
-        enough: int,
-    ) -> tuple[EagerPlan, int]:
-        """The plan of least peak without ops that differ, and its measured bytes.
-
-        Only ops of the plans of this search are left out, not all that earlier plans found to differ. So the
-        search for a budget that an error named finds the same plan again.
-        """
-        options, once = self._options_on(step.device), set(sequence.chosen)
-        while True:
-            plan = least_plan(sequence.record, around, options, once, enough, self._pool)
-            if plan.away.isdisjoint(sequence.once):
-                needs = self._measured(step, sequence, plan, kind, restore)
-                if needs is not None:
-                    return plan, needs
-            once |= plan.away & sequence.once
 
     def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
         """True if the recomputed bits of an op differ; such ops run once from now on."""
