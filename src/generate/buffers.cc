@@ -18,7 +18,7 @@ constexpr std::int64_t kGrain = 64;  ///< sizes are multiples of it
 constexpr int kSpread = 10;          ///< sizes of a phase are within 2^kSpread of each other
 
 /// A phase of the table.
-struct Stretch {
+struct TablePhase {
   std::int64_t first = 0, end = 0;
   std::int64_t starts = 1;  ///< buffers that begin at a step, in relation to other phases
   int most_bits = 1;        ///< sizes are below kGrain * 2^most_bits
@@ -32,26 +32,26 @@ void check(const RandomBuffersOptions& o) {
   require_between<std::int64_t>("max bytes", o.max_bytes, kGrain, std::int64_t{1} << 40);
 }
 
-std::vector<Stretch> draw_stretches(const RandomBuffersOptions& o, Random& random) {
+std::vector<TablePhase> draw_phases(const RandomBuffersOptions& o, Random& random) {
   constexpr std::int64_t kMostStarts = 3, kMostHalvings = 4;
   const auto bits = narrow<int>(std::bit_width(narrow<std::uint64_t>(o.max_bytes / kGrain))) - 1;
-  std::vector<Stretch> stretches;
+  std::vector<TablePhase> phases;
   for (std::int64_t p = 0; p < o.phases; ++p) {
-    Stretch stretch;
-    stretch.first = p * o.count / o.phases;
-    stretch.end = (p + 1) * o.count / o.phases;
-    stretch.starts = random.between(1, kMostStarts);
-    stretch.most_bits = std::max(0, bits - narrow<int>(random.below(kMostHalvings)));
-    stretches.push_back(stretch);
+    TablePhase phase;
+    phase.first = p * o.count / o.phases;
+    phase.end = (p + 1) * o.count / o.phases;
+    phase.starts = random.between(1, kMostStarts);
+    phase.most_bits = std::max(0, bits - narrow<int>(random.below(kMostHalvings)));
+    phases.push_back(phase);
   }
-  return stretches;
+  return phases;
 }
 
 /// Each power of two as likely as the next, and uniform between them: no logarithm, whose last digit differs
 /// between machines.
-Bytes draw_size(const Stretch& stretch, Random& random) {
-  const std::int64_t low = std::int64_t{1} << random.between(std::max(0, stretch.most_bits - kSpread),
-                                                             std::max(0, stretch.most_bits - 1));
+Bytes draw_size(const TablePhase& phase, Random& random) {
+  const std::int64_t low = std::int64_t{1} << random.between(std::max(0, phase.most_bits - kSpread),
+                                                             std::max(0, phase.most_bits - 1));
   return Bytes(kGrain * random.between(low, 2 * low - 1));
 }
 
@@ -60,22 +60,22 @@ Bytes draw_size(const Stretch& stretch, Random& random) {
 IndexVector<BufferId, Buffer> random_buffers(const RandomBuffersOptions& o) {
   check(o);
   Random random(o.seed);
-  const std::vector<Stretch> stretches = draw_stretches(o, random);
-  std::vector<const Stretch*> drawn;  // as often as buffers begin in it
-  for (const Stretch& stretch : stretches) drawn.insert(drawn.end(), at(stretch.starts), &stretch);
+  const std::vector<TablePhase> phases = draw_phases(o, random);
+  std::vector<const TablePhase*> drawn;  // as often as buffers begin in it
+  for (const TablePhase& phase : phases) drawn.insert(drawn.end(), at(phase.starts), &phase);
   const std::int64_t least_long = o.count / o.phases;
   std::vector<Buffer> buffers;
   for (std::int64_t k = 0; k < o.count; ++k) {
-    const Stretch& stretch = *drawn[at(random.below(std::ssize(drawn)))];
+    const TablePhase& phase = *drawn[at(random.below(std::ssize(drawn)))];
     Buffer buffer;
     if (random.chance(o.long_share)) {
       buffer.first = random.between(0, o.count - least_long);
       buffer.end = random.between(buffer.first + least_long, o.count);
     } else {
-      buffer.first = random.between(stretch.first, stretch.end - 1);
-      buffer.end = std::min(buffer.first + random.between(1, 2 * o.life - 1), stretch.end);
+      buffer.first = random.between(phase.first, phase.end - 1);
+      buffer.end = std::min(buffer.first + random.between(1, 2 * o.life - 1), phase.end);
     }
-    buffer.size = draw_size(stretch, random);
+    buffer.size = draw_size(phase, random);
     buffers.push_back(buffer);
   }
   std::stable_sort(buffers.begin(), buffers.end(),
