@@ -17,9 +17,9 @@ from remat.errors import BudgetError, RematError, UsageError
 from remat.files import write_atomically
 from remat.jax.aim import Report, Run, aim, empty_policy
 from remat.jax.capture import Joint, place_of, refuse_effects
-from remat.jax.costs import bytes_of
+from remat.jax.costs import bytes_of, is_float
 from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
-from remat.jax.plans import Program, is_float
+from remat.jax.plans import Program
 from remat.jax.regions import Policy, Primal, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 

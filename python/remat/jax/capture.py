@@ -17,11 +17,13 @@ from remat.jax.buffers import Buffers, Copy, buffers
 from remat.jax.costs import (
     CALLBACKS,
     LIBRARY,
+    OF_ROWS,
     VIEWS,
     all_eqns,
     bytes_of,
     inner_jaxprs,
     is_fused,
+    is_of_rows,
     seconds_of,
     transposed,
     workspace_of,
@@ -32,6 +34,8 @@ from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
 MOST_TILES = 16
+#: Stored values that are looked at as what an op is made of, at most.
+MOST_SOURCES = 8
 #: Folders whose lines are not the user's.
 LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
@@ -258,6 +262,47 @@ class Joint:
                 found.update(self.read(op.ins))
         return found
 
+    def one_pass(self) -> set[Op]:
+        """Sums and maxima of rows that XLA makes in the kernel that reads the rows once more, with what is
+        made of these alone, as in softmax and norms: all that reads them is elementwise, and together with
+        its rows."""
+        ops = [*self.forward, *self.backward]
+        readers: dict[Any, list[Op]] = {}
+        sources: dict[Any, frozenset[Any]] = {}
+
+        def is_elementwise(op: Op) -> bool:
+            # Sums of one element are reshapes.
+            alone = op.kind in OF_ROWS and op.ins[0].aval.size == op.outs[0].aval.size
+            return alone or is_fused(op.kind, op.params, self.device.habits)
+
+        for op in ops:
+            made_of: set[Any] = set()
+            for v in dict.fromkeys(self.read(op.ins)):
+                readers.setdefault(v, []).append(op)
+                made_of |= sources.get(v, {v})
+            if (is_of_rows(op) or is_elementwise(op)) and len(made_of) <= MOST_SOURCES:
+                sources.update((v, frozenset(made_of)) for v in op.outs)
+        kept = {*self.read(self.results), *self.read(self.grads)}
+
+        def narrow(first: Op) -> set[Op]:
+            size, rows = first.outs[0].aval.size, sources.get(first.outs[0], frozenset())
+            found, pending, met = {first}, [first.outs[0]], False
+            while pending:
+                v = pending.pop()
+                for op in readers.get(v, []):
+                    out = op.outs[0]
+                    if v in kept or not is_elementwise(op):
+                        return set()
+                    if out.aval.size <= size or op.kind in VIEWS:
+                        if op not in found:
+                            found.add(op)
+                            pending.append(out)
+                    else:
+                        met = met or any(sources.get(w, {w}) & rows for w in self.read(op.ins) if w is not v)
+            return {op for op in found if met and op.outs[0].aval.size <= size}
+
+        return set().union(*(narrow(op) for op in ops if is_of_rows(op)))
+
     def is_view(self, op: Op) -> bool:
         if op.kind in RESHARDS:
             return not self.grows(op)
@@ -290,6 +335,7 @@ class Joint:
             })  # fmt: skip
 
         habits = self.device.habits
+        one_pass = self.one_pass() if habits.one_pass else set()
 
         def fuses(op: Op) -> bool:
             return full and in_tiles(op)
@@ -333,7 +379,7 @@ class Joint:
                 )
                 dear = dear or (op.outs[0] in operands and not self.is_view(op))
                 fusible = is_fused(op.kind, op.params, habits) or (op.kind in RESHARDS and not self.grows(op))
-                if fusible and op.outs[0] not in kept and not dear:
+                if op in one_pass or (fusible and op.outs[0] not in kept and not dear):
                     for v in op.outs:
                         leaves[v], work[v], self.fused[v] = reads, seconds, op
                     continue

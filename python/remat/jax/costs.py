@@ -9,6 +9,7 @@ from typing import Any
 from jax.extend.core import Literal
 
 from remat.jax.devices import Device, Habits
+from remat.jax.regions import Op, flatten
 
 #: XLA fuses these into whatever reads them: they take no memory of their own.
 FUSED = frozenset(
@@ -82,6 +83,8 @@ FUSED = frozenset(
         "xor",
     ]
 )
+#: What XLA for GPUs makes of rows in the kernel that reads them once more.
+OF_ROWS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "transpose"])
 #: Their operands are in memory: what is fused ends before them.
 LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
@@ -101,6 +104,11 @@ def bytes_of(v: Any) -> int:
         return 0
     size = getattr(v.aval.dtype, "itemsize", 4)
     return int(math.prod(v.aval.shape)) * int(size)
+
+
+def is_float(aval: Any) -> bool:
+    kind = getattr(aval.dtype, "kind", "")
+    return kind in "fc" or "float" in str(aval.dtype)
 
 
 def inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
@@ -123,6 +131,15 @@ def is_cheap(kind: str, params: dict[str, Any]) -> bool:
     if kind in DEAR or kind in CALLBACKS:
         return False
     return all(e.primitive.name not in DEAR for inner in inner_jaxprs(params) for e in all_eqns(inner))
+
+
+def is_of_rows(op: Op) -> bool:
+    """Is it a sum, or the like, over the last dimensions of what it reads?"""
+    if op.kind not in OF_ROWS:
+        return False
+    rank = len(op.ins[0].aval.shape)
+    axes = sorted(op.params["axes"])
+    return bool(axes) and len(axes) < rank and axes == list(range(rank - len(axes), rank))
 
 
 def is_fused(kind: str, params: dict[str, Any], habits: Habits) -> bool:
@@ -169,16 +186,13 @@ def seconds_of(
 
 
 def body_seconds(device: Device, jaxpr: Any) -> float:
-    total = 0.0
-    for eqn in jaxpr.eqns:
-        kind = eqn.primitive.name
-        called = list(inner_jaxprs(eqn.params))
-        if called and kind not in DEAR:
-            total += max(body_seconds(device, inner) for inner in called)
-            continue
-        moved = 0 if kind in FUSED else sum(map(bytes_of, [*eqn.invars, *eqn.outvars]))
-        flops = seconds_of(device, kind, eqn.params, eqn.invars, eqn.outvars)
-        total += max(flops, moved / device.bandwidth)
+    """By rooflines of what a jaxpr stores, and of the flops of all else."""
+    steps, _, total = stored_steps(device, jaxpr, operands=True)
+    for op, reads, made in steps:
+        seconds = seconds_of(device, op.kind, op.params, op.ins, op.outs)
+        # A scan's are of all that it moves.
+        moved = 0 if op.kind == "scan" else sum(map(bytes_of, [*reads, *made]))
+        total += max(seconds, moved / device.bandwidth)
     return total
 
 
@@ -263,50 +277,66 @@ def partial_sums(device: Device, params: dict[str, Any], ins: Sequence[Any], out
     return parts * 4 * size if parts > 1 else 0
 
 
+def call_of(eqn: Any) -> Any:
+    """The jaxpr that an equation calls once; None: it calls none."""
+    if eqn.primitive.name in ("scan", "while", "cond"):
+        return None
+    inner = next(inner_jaxprs(eqn.params), None)
+    return inner if inner is not None and len(inner.invars) == len(eqn.invars) else None
+
+
+def stored_steps(
+    device: Device, jaxpr: Any, operands: bool = False
+) -> tuple[list[tuple[Op, list[Any], list[Any]]], set[Any], float]:
+    """What a jaxpr stores, in its order: ops, what is stored and they read, what they make; of these the
+    results of the jaxpr; seconds for the flops of what is fused.
+
+    operands: what dots and convolutions read, and results, are stored where ops that could be fused make
+    them.
+    """
+    ops, _, outs = flatten(jaxpr, [None] * len(jaxpr.constvars), call_of)
+    views = VIEWS | device.habits.views
+    steps: list[tuple[Op, list[Any], list[Any]]] = []
+    roots: dict[Any, list[Any]] = {}
+    fused: dict[Any, Op] = {}
+    seconds = 0.0
+
+    def read(ins: Sequence[Any]) -> list[Any]:
+        return list(dict.fromkeys(r for v in ins if not isinstance(v, Literal) for r in roots.get(v, [v])))
+
+    def store(ins: Sequence[Any]) -> None:
+        for v in ins:
+            if not isinstance(v, Literal) and v in fused:
+                steps.append((fused.pop(v), roots[v], [v]))
+                roots[v] = [v]
+
+    for op in ops:
+        if op.kind == "optimization_barrier":
+            roots.update((v, read([w])) for v, w in zip(op.outs, op.ins, strict=True))
+        elif op.kind in FUSED or op.kind in views or (device.habits.one_pass and is_of_rows(op)):
+            roots[op.outs[0]] = read(op.ins)
+            seconds += seconds_of(device, op.kind, op.params, op.ins, op.outs)
+            if operands and op.kind not in views:
+                fused[op.outs[0]] = op
+        else:
+            if op.kind in LIBRARY:
+                store(op.ins)
+            steps.append((op, read(op.ins), op.outs))
+    store(outs)
+    return steps, set(read(outs)), seconds
+
+
 def peak_of(device: Device, jaxpr: Any) -> int:
     """Peak of the stored results of a jaxpr, in its order, without its inputs and results."""
-    steps: list[tuple[list[Any], list[Any], int]] = []
-
-    def go(inner: Any, env: dict[Any, Any]) -> None:
-        def roots(v: Any) -> list[Any]:
-            return [] if isinstance(v, Literal) else list(env.get(v, [(id(env), v)]))
-
-        for eqn in inner.eqns:
-            kind = eqn.primitive.name
-            reads = [r for v in eqn.invars for r in roots(v)]
-            sub = next(inner_jaxprs(eqn.params), None)
-            if (
-                sub is not None
-                and kind not in ("scan", "while", "cond")
-                and len(sub.invars) == len(eqn.invars)
-            ):
-                within = {v: roots(w) for v, w in zip(sub.invars, eqn.invars, strict=True)}
-                go(sub, within)
-                env.update(
-                    (v, [] if isinstance(w, Literal) else within.get(w, []))
-                    for v, w in zip(eqn.outvars, sub.outvars, strict=False)
-                )
-            elif kind in FUSED or kind in device.habits.views or kind == "optimization_barrier":
-                if kind == "optimization_barrier":
-                    env.update((v, roots(w)) for v, w in zip(eqn.outvars, eqn.invars, strict=True))
-                else:
-                    env[eqn.outvars[0]] = list(dict.fromkeys(reads))
-            else:
-                made = [(id(env), v) for v in eqn.outvars]
-                env.update((v, [m]) for v, m in zip(eqn.outvars, made, strict=True))
-                steps.append((reads, made, workspace_of(device, kind, eqn.params, eqn.invars, eqn.outvars)))
-
-    top: dict[Any, Any] = {}
-    go(jaxpr, top)
-    results = {r for v in jaxpr.outvars if not isinstance(v, Literal) for r in top.get(v, [])}
-    last = {m: i for i, (reads, made, _) in enumerate(steps) for m in [*reads, *made]}
-    born = {m for _, made, _ in steps for m in made} - results
+    steps, results, _ = stored_steps(device, jaxpr)
+    last = {v: i for i, (_, reads, made) in enumerate(steps) for v in [*reads, *made]}
+    born = {v for _, _, made in steps for v in made} - results
     live = peak = 0
     ends: dict[int, list[Any]] = {}
-    for m in born:
-        ends.setdefault(last[m], []).append(m)
-    for i, (_, made, extra) in enumerate(steps):
-        live += sum(bytes_of(m[1]) for m in made if m in born)
-        peak = max(peak, live + extra)
-        live -= sum(bytes_of(m[1]) for m in ends.get(i, []))
+    for v in born:
+        ends.setdefault(last[v], []).append(v)
+    for i, (op, _, made) in enumerate(steps):
+        live += sum(bytes_of(v) for v in made if v in born)
+        peak = max(peak, live + workspace_of(device, op.kind, op.params, op.ins, op.outs))
+        live -= sum(map(bytes_of, ends.get(i, [])))
     return peak

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from jax.extend.core import Literal
 
-from remat.jax.costs import LIBRARY, VIEWS, bytes_of, is_cheap
+from remat.jax.costs import LIBRARY, VIEWS, bytes_of, is_cheap, is_float
 from remat.jax.regions import FORMAT, Op, Primal
 
 #: Values up to this many bytes may cross from one region to the next without being saved.
@@ -22,18 +24,21 @@ LINEAR = VIEWS | {"add", "sub", "add_any", "neg", "convert_element_type", "conca
 class Cuts:
     """Regions for a set of results by number.
 
-    A region begins after a saved result wherever all large values that cross, and that a later region's
-    recomputation reads, can be made again at its head by cheap ops from what is saved. Ops in `once` (scans
-    whose results for the backward half are saved, which have no names) are regions without a checkpoint.
-    Results in `offloaded` are saved on the host.
+    A region may begin after a saved result wherever all large values that cross, and that a later region's
+    recomputation reads, can be made again at its head by cheap ops from what is saved. With `again`, the
+    results that are stored a second time, one begins in each stretch between two of these, where that splits
+    least; None: wherever it may. Ops in `once` (scans whose results for the backward half are saved, which
+    have no names) are regions without a checkpoint. Results in `offloaded` are saved on the host.
     """
 
     def __init__(
-        self, primal: Primal, saved: Iterable[int], once: Iterable[int] = (), offloaded: Iterable[int] = ()
-    ) -> None:
+        self, primal: Primal, saved: Iterable[int], once: Iterable[int] = (), offloaded: Iterable[int] = (),
+        again: Iterable[int] | None = None,
+    ) -> None:  # fmt: skip
         self.primal, self.saved, self.once, self.offloaded = primal, set(saved), set(once), set(offloaded)
         self.saved |= self.offloaded
         self.saved |= {primal.number[v] for i in self.once for v in primal.ops[i].outs}
+        self.again = None if again is None else set(again) - self.saved
         self.heads: dict[Any, frozenset[int] | None] = {}
         self.needed = self.last_needed()
 
@@ -81,18 +86,65 @@ class Cuts:
 
     def places(self) -> list[int]:
         """Where regions end."""
-        primal = self.primal
-        cuts: list[int] = []
+        allowed = self.allowed()
+        ends = list(allowed) if self.again is None else self.fewest(allowed)
+        return [*ends, len(self.primal.ops)]
+
+    def allowed(self) -> dict[int, bool]:
+        """Where regions may end, and whether they must: beside ops in `once`."""
+        ops = self.primal.ops
+        found: dict[int, bool] = {}
         across: set[Any] = set()
-        for i, op in enumerate(primal.ops):
+        for i, op in enumerate(ops[:-1]):
             across = {v for v in across if self.needed.get(v, -1) > i}
             across |= {v for v in op.outs if not self.is_there(v) and self.needed.get(v, -1) > i}
             hit = any(self.is_saved(v) for v in op.outs)
-            if i + 1 == len(primal.ops):
-                break
-            if {i, i + 1} & self.once or (hit and all(self.head(v) is not None for v in across)):
-                cuts.append(i + 1)
-        return [*cuts, len(primal.ops)]
+            if {i, i + 1} & self.once:
+                found[i + 1] = True
+            elif hit and all(self.head(v) is not None for v in across):
+                found[i + 1] = False
+        return found
+
+    def fewest(self, allowed: dict[int, bool]) -> list[int]:
+        """Of these, the one that splits least in each stretch between two results of `again`."""
+        split = self.split()
+        makers = {v: i for i, op in enumerate(self.primal.ops) for v in map(self.primal.number.get, op.outs)}
+        marks = sorted({makers[v] for v in self.again or ()})
+        chosen: list[int] = []
+        best: int | None = None
+        runs = since = 0
+        for place, must in allowed.items():
+            before = bisect_left(marks, place)
+            if best is not None and before > runs:
+                chosen.append(best)
+                best, since = None, runs
+            if must:
+                chosen.append(place)
+                best, since = None, before
+            elif before > since and (best is None or split[place] < split[best]):
+                best = place
+            runs = before
+        return chosen if best is None else [*chosen, best]
+
+    def split(self) -> list[int]:
+        """By place, the bytes of what ops on both sides read: its cotangent is a sum that XLA makes in one
+        kernel, or in two where a region ends between."""
+        primal, first, last = self.primal, {}, {}
+        root: dict[Any, Any] = {}
+        for i, op in enumerate(primal.ops):
+            for v in op.ins:
+                if not isinstance(v, Literal):
+                    top = root.get(v, v)
+                    if op.kind in VIEWS:
+                        root[op.outs[0]] = top
+                    elif top in primal.maker and is_float(top.aval):
+                        first.setdefault(top, i)
+                        last[top] = i
+        change = [0] * (len(primal.ops) + 1)
+        for v, i in first.items():
+            change[i + 1] += bytes_of(v)
+            change[last[v] + 1] -= bytes_of(v)
+        return list(accumulate(change))
 
     def policy(self) -> dict[str, Any]:
         """As `remat.jax.regions` runs it, without scans."""

@@ -56,6 +56,10 @@ class Habits:
     """Bodies of scans read and write copies of the slices of an iteration."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
+    one_pass: bool = False
+    """Sums and maxima of rows are made in the kernel that reads the rows once more: softmax, norms."""
+    costly_cuts: bool = False
+    """Kernels end where regions do: what would be fused across goes through memory."""
     views: frozenset[str] = frozenset()
     """Kinds of ops that take nothing here only, also where dots and convolutions read them."""
 
@@ -96,7 +100,10 @@ class Device:
 
 HABITS = {
     "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True),
-    "cuda": Habits(transposed_kernels=True, copied_slices=True, split_dots=True, views=frozenset(["rev"])),
+    "cuda": Habits(
+        transposed_kernels=True, copied_slices=True, split_dots=True, one_pass=True, costly_cuts=True,
+        views=frozenset(["rev"]),
+    ),  # fmt: skip
     "tpu": Habits(),
 }
 #: A few cores of a CPU.

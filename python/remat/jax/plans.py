@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,7 +11,8 @@ from typing import Any
 import remat
 from remat import Host, PlanResult
 from remat.jax.capture import Joint
-from remat.jax.cuts import Cuts
+from remat.jax.costs import is_float
+from remat.jax.cuts import SMALL, Cuts
 from remat.jax.devices import CPU, Device
 from remat.jax.full import FullOrder, ordered
 from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regions, shape_of, with_scans
@@ -247,14 +249,16 @@ def policy_of(primal: Primal, joint: Joint, result: PlanResult) -> dict[str, Any
     assert result.plan is not None
     saved = result.saved or []
     offloaded = [v for v, way, _, _ in result.plan.copies if way == "out"]
-    return Cuts(primal, joint.numbers(saved), joint.once(primal, saved), joint.numbers(offloaded)).policy()
+    again = None
+    if joint.device.habits.costly_cuts:
+        runs = Counter(result.plan.steps)
+        made = (v for op, count in runs.items() if count > 1 for v in joint.graph.op_outputs(op))
+        again = joint.numbers([v for v in made if joint.graph.bytes[v] > SMALL])
+    return Cuts(
+        primal, joint.numbers(saved), joint.once(primal, saved), joint.numbers(offloaded), again
+    ).policy()  # fmt: skip
 
 
 def offloads(policy: Policy) -> bool:
     """Does it save anything on the host, in bodies of scans too?"""
     return bool(policy.get("offloaded")) or any(map(offloads, policy["scans"].values()))
-
-
-def is_float(aval: Any) -> bool:
-    kind = getattr(aval.dtype, "kind", "")
-    return kind in "fc" or "float" in str(aval.dtype)

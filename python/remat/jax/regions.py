@@ -55,8 +55,16 @@ class Op:
         return list(made) if self.primitive.multiple_results else [made]
 
 
-def flatten(jaxpr: Any, consts: Sequence[Any]) -> tuple[list[Op], dict[Any, Any], list[Any]]:
-    """Ops with calls of jit written out, values of constants, results."""
+def of_jit(eqn: Any) -> Any:
+    """The jaxpr of a call of jit, with its constants; None: it is no such call."""
+    return eqn.params.get("jaxpr") or eqn.params["call_jaxpr"] if eqn.primitive.name in INLINED else None
+
+
+def flatten(
+    jaxpr: Any, consts: Sequence[Any], called: Callable[[Any], Any] = of_jit
+) -> tuple[list[Op], dict[Any, Any], list[Any]]:
+    """Ops with calls written out, values of constants, results. called: the jaxpr of an equation that is a
+    call."""
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     ops: list[Op] = []
 
@@ -66,14 +74,15 @@ def flatten(jaxpr: Any, consts: Sequence[Any]) -> tuple[list[Op], dict[Any, Any]
 
         for eqn in inner.eqns:
             ins = [at(v) for v in eqn.invars]
-            if eqn.primitive.name in INLINED:
-                sub = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
-                within = dict(zip(sub.jaxpr.invars, ins, strict=True))
-                for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):
+            sub = called(eqn)
+            if sub is not None:
+                body = getattr(sub, "jaxpr", sub)
+                within = dict(zip(body.invars, ins, strict=True))
+                for var, value in zip(body.constvars, getattr(sub, "consts", ()), strict=True):
                     within[var] = Value(var.aval)
                     values[within[var]] = value
-                go(sub.jaxpr, within)
-                made = [v if isinstance(v, Literal) else within.get(v, v) for v in sub.jaxpr.outvars]
+                go(body, within)
+                made = [v if isinstance(v, Literal) else within.get(v, v) for v in body.outvars]
                 env.update(zip(eqn.outvars, made, strict=True))
                 continue
             outs = [Value(v.aval) for v in eqn.outvars]
