@@ -6,7 +6,8 @@ that people choose by hand, and within the memory of each of these.
 
 Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least
 of the repeats, so that a busy machine counts less. With --device nothing runs: the step is compiled for that
-device, and flops are those that XLA counts before it compiles. --shares leaves out the memory of hand
+device, flops are those that XLA counts before it compiles, and in place of a time there are the bytes that
+XLA's kernels read and write. Both stand beside those of the plain step. --shares leaves out the memory of hand
 policies.
 """
 
@@ -23,6 +24,7 @@ import jax
 import remat
 import remat.jax
 from models import MODELS, Loss
+from moved import moved
 
 HAND = {
     "dots": jax.checkpoint_policies.dots_saveable,
@@ -34,13 +36,14 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled step: XLA's sizes in bytes, flops, seconds of the processor to compile and to run."""
+    """A compiled step: XLA's sizes in bytes, flops, seconds of the processor to compile; seconds of the
+    processor to run, or bytes that kernels move on a device that is not there."""
 
     temporary: int
     total: int
     flops: float
     compiling: float
-    seconds: float
+    cost: float
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,11 @@ def measured(fn: Callable[..., Any], args: Sequence[Any], setting: Setting) -> S
     sizes = compiled.memory_analysis()
     held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
     if setting.device is None:
-        flops, seconds = flops_of(compiled), min(running(compiled, args) for _ in range(setting.repeats))
+        flops, cost = flops_of(compiled), min(running(compiled, args) for _ in range(setting.repeats))
     else:
-        flops, seconds = flops_of(jax.jit(step).lower(*args)), 0.0
+        flops, cost = flops_of(jax.jit(step).lower(*args)), float(moved(compiled.as_text()))
     temporary = int(sizes.temp_size_in_bytes)
-    return Step(temporary, int(temporary + held), flops, compiling, seconds)
+    return Step(temporary, int(temporary + held), flops, compiling, cost)
 
 
 def running(compiled: Any, args: Sequence[Any]) -> float:
@@ -85,10 +88,10 @@ def flops_of(program: Any) -> float:
 class Table:
     """Rows in Markdown, written as they come."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, moves: bool) -> None:
         self.path = path
         head = ["model", "step", "budget, MB", "predicted temporary, MB", "compiled, MB", "off, %"]
-        head += ["total, MB", "Gflop", "time", "planning"]
+        head += ["total, MB", "Gflop", "moved" if moves else "time", "planning"]
         self.path.write_text(f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n")
 
     def row(self, *cells: str) -> None:
@@ -129,11 +132,7 @@ def planned(
     spent = (time.process_time() - start) / plain.compiling
     if report.executor == "full":
         name += ", full order"
-    if setting.device is None:
-        got = measured(fn, args, setting)
-    else:  # the report's sizes are of the same compile
-        flops = flops_of(jax.jit(jax.value_and_grad(fn)).lower(*args))
-        got = Step(report.temporary, report.compiled, flops, 0.0, 0.0)
+    got = measured(fn, args, setting)
     assert got.total == report.compiled <= budget
     predicted = report.predicted - (got.total - got.temporary)
     off = f"{100 * (predicted / got.temporary - 1):+.1f}"
@@ -143,7 +142,7 @@ def planned(
 
 def cells(step: Step, plain: Step) -> list[str]:
     sizes = ["", "", f"{step.temporary / MB:.1f}", "", f"{step.total / MB:.1f}"]
-    ran = f"{step.seconds / plain.seconds:.2f}" if plain.seconds else ""
+    ran = f"{step.cost / plain.cost:.2f}" if plain.cost and step.cost else ""
     return [*sizes, f"{step.flops / 1e9:.2f}", ran]
 
 
@@ -158,7 +157,7 @@ def main() -> None:
     given = parser.parse_args()
     device = remat.jax.compile_for(given.device) if given.device else None
     setting = Setting(device, given.repeats, given.time_limit, given.shares)
-    table = Table(given.out)
+    table = Table(given.out, device is not None)
     for model in given.models.split(","):
         compared(table, model, setting)
 

@@ -48,9 +48,8 @@ class Report:
     """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
     rooflines."""
     gap: float | None
-    """How far the planned step may be from the fastest one of its executor, as a share, in the graph and for
-    the bytes that the core was asked about last; None: nothing is proved, as with scans, whose bodies are
-    planned one by one."""
+    """How far the planned step may be from the fastest one of its executor within the budget, as a share, by
+    the model; None: nothing is proved, as with scans, whose bodies are planned one by one."""
     regions: int
     """0 in full order, which has none."""
     compiles: int
@@ -132,6 +131,8 @@ class Aim:
     """The least that XLA reached."""
     bound: int = field(init=False)
     """By the model no plan takes less."""
+    fastest: int | None = None
+    """By the model no plan of the executor that is tried is faster; None: nothing is proved."""
     tried: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Policies that were compiled, by executor."""
 
@@ -154,6 +155,7 @@ class Aim:
             candidate, proved = search.best(target)
             if attempt == 0:
                 self.bound = max(self.plain.held, proved)
+                self.fastest = self.proved_fastest(search, candidate, target)
             if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
                 return
             if last and (candidate is None or candidate.policy in tried):
@@ -172,6 +174,17 @@ class Aim:
             )
             target = max(1, target - self.compiles * target // 100)
 
+    def proved_fastest(
+        self, search: Program | FullProgram, candidate: Candidate | None, asked: int
+    ) -> int | None:
+        """The duration that no plan of a search for the budget is below; None: nothing is proved."""
+        if len(search.levels) > 1:
+            return None
+        # What is proved for fewer bytes does not hold for the budget.
+        if candidate is not None and asked == self.size:
+            return candidate.fastest
+        return int(search.levels[0][1].graph.base_duration)
+
     def compiled(self, candidate: Candidate, executor: str, off: int) -> Sizes:
         """What XLA makes of a candidate, which is kept if it is within the budget. off: what the compile
         before was above its prediction."""
@@ -182,7 +195,7 @@ class Aim:
         self.least = min(self.least, got.all)
         host = self.program.host
         if got.all <= self.size and (host is None or host.budget is None or got.host <= host.budget):
-            gap = None if candidate.policy["scans"] else candidate.result.gap
+            gap = candidate.duration / self.fastest - 1 if self.fastest else None
             self.kept = candidate
             self.report = Report(
                 self.size, self.plain.all, candidate.peak + off, got.all, got.host,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import remat
 from remat import Host, PlanResult
@@ -37,6 +37,20 @@ class Candidate:
     """In full order what is saved, and the policies of the bodies of scans."""
     run: Callable[[Sequence[Any]], list[Any]]
     """The planned function, of the list of its arrays."""
+    fastest: int
+    """No plan for the budget that was asked for has a smaller duration: proved, in the plain graph."""
+
+
+class Within(NamedTuple):
+    """What was found within a budget as XLA makes it, and what is proved by the plain graph."""
+
+    result: PlanResult | None
+    size: int
+    """Bytes that XLA takes for the plan by the model."""
+    least: int
+    """No plan takes fewer bytes."""
+    fastest: int
+    """No plan for the budget has a smaller duration."""
 
 
 class Program:
@@ -103,18 +117,19 @@ class Program:
         best: Candidate | None = None
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
-            result, size, bound = plan_within(
+            result, size, least, fastest = plan_within(
                 joint, budget, self.limits, partial(size_of, joint), executor="partitioner", host=self.host
             )
-            bounds.append(bound)
+            bounds.append(least)
             if result is None or result.plan is None or result.saved is None:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
-                policy = policy_of(primal, joint, result) | {"scans": policies}
+                few = self.device.habits.costly_cuts
+                policy = policy_of(primal, joint, result, few) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
-                best = Candidate(result, size, duration, overhead, policy, run)
+                best = Candidate(result, size, duration, overhead, policy, run, fastest)
         return best, min(bounds, default=budget)
 
 
@@ -125,27 +140,28 @@ def size_of(joint: Joint, result: PlanResult) -> int:
 
 def plan_within(
     joint: Joint, budget: int, limits: Limits, measure: Callable[[PlanResult], int], **options: Any
-) -> tuple[PlanResult | None, int, int]:
-    """The first plan, of a few, whose size as XLA makes it is within the budget; that size; a bound on all
-    plans.
+) -> Within:
+    """The first plan, of a few, whose size as XLA makes it is within the budget.
 
     The core counts what is alive. XLA takes more where buffers of results hold nothing: ops are given these
     bytes as workspaces, and the core is asked again. Where that is not enough, it is asked for less by all
     that its first plan was over.
     measure: bytes that XLA takes for a plan.
     """
-    room, bound, graph = budget - joint.copied, 0, joint.graph
+    room, graph = budget - joint.copied, joint.graph
     asked = less = room
+    least, fastest = budget, int(graph.base_duration)
     for attempt in range(ATTEMPTS):
         if asked <= 0:
             break
         result = remat.plan(graph, asked, **options, **limits)
-        bound = bound or joint.size(result.peak_lower_bound)
+        if attempt == 0:
+            least, fastest = joint.size(result.peak_lower_bound), result.duration_lower_bound
         is_plain, size = graph is joint.graph, 0
         if result.plan is not None and result.peak is not None:
             size = measure(result)
             if size <= budget:
-                return result, size, bound
+                return Within(result, size, least, fastest)
             if is_plain:
                 less = min(asked, result.peak) - (size - budget)
         elif is_plain:
@@ -154,7 +170,7 @@ def plan_within(
             graph, asked = joint.with_empty(graph, result), room - attempt * budget // 200
         else:
             graph, asked = joint.graph, less
-    return None, 0, bound or budget
+    return Within(None, 0, least, fastest)
 
 
 class FullProgram:
@@ -177,10 +193,12 @@ class FullProgram:
 
     def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
         joint = self.levels[level][1]
-        result, _, bound = plan_within(
+        found = plan_within(
             joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak
         )
-        return None if result is None else self.seen[-1], bound
+        if found.result is None:
+            return None, found.least
+        return replace(self.seen[-1], fastest=found.fastest), found.least
 
     def smallest(self, budget: int) -> Candidate | None:
         """As `Program.smallest`."""
@@ -204,7 +222,8 @@ class FullProgram:
         overhead = duration / self.levels[0][1].graph.base_duration - 1
         peak = joint.size_of(full.live)
         run = ordered(primal, full, self.names.diff, self.names.losses)
-        self.seen.append(Candidate(result, peak, duration, overhead, policy, run))
+        fastest = int(joint.graph.base_duration)
+        self.seen.append(Candidate(result, peak, duration, overhead, policy, run, fastest))
         return self.seen[-1]
 
 
@@ -244,13 +263,13 @@ def body_of(jaxpr: Any, device: Device, host: Host | None = None) -> Body | None
     return Body(primal, joint, between + int(joint.graph.resident), host)
 
 
-def policy_of(primal: Primal, joint: Joint, result: PlanResult) -> dict[str, Any]:
-    """Of a plan for the partitioner."""
+def policy_of(primal: Primal, joint: Joint, result: PlanResult, fewest: bool = False) -> dict[str, Any]:
+    """Of a plan for the partitioner. fewest: with no more regions than keep second runs apart."""
     assert result.plan is not None
     saved = result.saved or []
     offloaded = [v for v, way, _, _ in result.plan.copies if way == "out"]
     again = None
-    if joint.device.habits.costly_cuts:
+    if fewest:
         runs = Counter(result.plan.steps)
         made = (v for op, count in runs.items() if count > 1 for v in joint.graph.op_outputs(op))
         again = joint.numbers([v for v in made if joint.graph.bytes[v] > SMALL])

@@ -43,6 +43,16 @@ def test_gradients_under_jit_equal_those_of_the_plain_step_and_the_budget_is_kep
     assert "regions" in str(six.report)
 
 
+@pytest.mark.parametrize("budget", ["90%", "85%", "80%"])
+def test_the_gap_is_to_what_is_proved_for_the_budget_itself(budget: str) -> None:
+    report = planned(mlp, budget, executor="names").plan(*arguments())
+    graph = rj.capture(mlp, *arguments())
+    asked = remat.plan(graph, report.budget, executor="partitioner", work_limit=WORK)
+    duration = graph.base_duration * (1 + report.overhead)
+    assert report.gap == pytest.approx(duration / asked.duration_lower_bound - 1, abs=1e-6)
+    assert 0 <= report.gap <= report.overhead + 1e-9
+
+
 def test_jvp_vmap_and_products_with_the_hessian_go_through(six: Any) -> None:
     weights, x = arguments()
     assert same(jax.jvp(six, (weights, x), (weights, x)), jax.jvp(mlp, (weights, x), (weights, x)))

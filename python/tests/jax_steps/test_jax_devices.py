@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
-from remat.jax import devices  # noqa: E402
+from remat.jax import costs, cuts, devices, regions  # noqa: E402
 from remat.jax.api import joint_of  # noqa: E402
 
 
@@ -47,6 +48,57 @@ def test_durations_are_rooflines_of_the_device() -> None:
     assert longest("h100", jnp.float32) == pytest.approx(2e9 * 4096**3 / 494e12, rel=0.01)
     assert longest("h100", jnp.bfloat16) == pytest.approx(2e9 * 4096**3 / 989e12, rel=0.01)
     assert longest("l4", jnp.float32) > 8 * longest("h100", jnp.float32)
+
+
+def test_on_gpus_rows_of_norms_and_softmax_are_read_once() -> None:
+    def norm(x: Any) -> Any:
+        x = x - x.mean(-1, keepdims=True)
+        return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+
+    def attention(w: Any, x: Any) -> Any:
+        return (jax.nn.softmax(norm(x) @ w) @ x).sum()
+
+    def sums(loss: Any, device: str | None) -> int:
+        graph = rj.capture(loss, *shapes(), device=device)
+        return sum(op.kind in ("reduce_sum", "reduce_max") for op in graph.ops)
+
+    assert sums(attention, "h100") == 1  # the loss
+    assert sums(attention, None) >= 5
+    # Sums that something else reads too are stored, and so are those of columns.
+    spread = lambda w, x: jnp.linalg.norm(x @ w, axis=-1).sum()  # noqa: E731
+    columns = lambda w, x: jnp.tanh(x @ w - (x @ w).mean(0)).sum()  # noqa: E731
+    assert sums(spread, "h100") == sums(spread, None)
+    assert sums(columns, "h100") == sums(columns, None) >= 2
+
+
+def test_on_gpus_regions_end_only_where_something_is_stored_again_between() -> None:
+    primal = regions.primal_of(
+        lambda *ws: jnp.sum(functools.reduce(lambda x, w: jnp.tanh(x @ w), ws)), [shapes()[0]] * 6
+    )
+    dots = [primal.number[op.outs[0]] for op in primal.ops if op.kind == "dot_general"]
+    everywhere = cuts.Cuts(primal, dots).places()
+    assert len(everywhere) == len(dots) + 1
+    tanhs = [primal.number[op.outs[0]] for op in primal.ops if op.kind == "tanh"]
+    assert cuts.Cuts(primal, dots, again=[]).places() == [len(primal.ops)]
+    # What is read on both sides would be summed in two kernels: here nothing is, and the first place does.
+    assert cuts.Cuts(primal, dots, again=[tanhs[1], tanhs[3]]).places() == [everywhere[2], everywhere[4], len(primal.ops)]
+    assert cuts.Cuts(primal, dots, once=[4], again=[]).places() == [4, 5, len(primal.ops)]
+
+
+def test_scans_cost_what_their_bodies_store_and_barriers_cost_nothing() -> None:
+    figures = devices.DEVICES["h100"]
+
+    def seconds(body: Any) -> float:
+        jaxpr = jax.make_jaxpr(body)(*shapes()).jaxpr
+        return costs.body_seconds(figures, jaxpr)
+
+    size = 512 * 512 * 4
+    dot = lambda w, x: w @ x  # noqa: E731
+    assert seconds(dot) == pytest.approx(3 * size / figures.bandwidth)
+    assert seconds(lambda w, x: jax.lax.optimization_barrier(w @ x)) == seconds(dot)
+    # An operand that would be fused elsewhere is stored for the dot.
+    operand = seconds(lambda w, x: w @ jnp.tanh(x)) - seconds(dot)
+    assert operand == pytest.approx(2 * size / figures.bandwidth, rel=0.05)
 
 
 def test_the_device_that_is_there_has_the_figures_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,8 @@ def planned(loss: Any, args: Any, seed: int) -> Any:
             scans[str(i)] = cuts.Cuts(body, [n for n in body.number.values() if r.random() < share]).policy()
     runnable = regions.with_scans(primal, scans)
     once = [i for i, op in enumerate(primal.ops) if op.kind == "scan" and r.random() < 0.5]
-    policy = cuts.Cuts(runnable, saved, once).policy()
+    again = [n for n in primal.number.values() if r.random() < 0.5] if r.random() < 0.5 else None
+    policy = cuts.Cuts(runnable, saved, once, again=again).policy()
 
     def run(*given: Any) -> Any:
         made = regions.run_regions(runnable, policy, jax.tree_util.tree_leaves(given))
