@@ -151,8 +151,12 @@ class Aim:
         search, off = self.searches[executor], 0
         tried = self.tried.setdefault(executor, [])
         target = self.size - self.compiles * self.size // 100
+        fewest = executor == "names" and self.device.device.habits.costly_cuts
         for attempt in range(most - self.compiles):
-            candidate, proved = search.best(target)
+            candidate, proved = search.best(target, fewest)
+            if candidate is None and fewest:
+                fewest = False
+                candidate, _ = search.best(target)
             if attempt == 0:
                 self.bound = max(self.plain.held, proved)
                 self.fastest = self.proved_fastest(search, candidate, target)
@@ -168,6 +172,10 @@ class Aim:
             if self.kept is candidate:
                 return
             off = got.all - candidate.peak
+            if fewest:
+                # What XLA makes of few regions says little of many.
+                fewest, off, target = False, 0, self.size - self.compiles * self.size // 100
+                continue
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
             target = min(
                 target, candidate.peak - (got.all - self.size), candidate.peak * self.size // got.all

@@ -111,22 +111,23 @@ class Program:
             found = candidate or found
         return found
 
-    def best(self, budget: int) -> tuple[Candidate | None, int]:
+    def best(self, budget: int, fewest: bool = False) -> tuple[Candidate | None, int]:
         """The fastest candidate whose predicted bytes are within the budget; bytes that the core proves none
-        is below."""
+        is below. fewest: no more regions than keep second runs apart, with 1 % to spare, since XLA orders
+        what is in a region as it likes."""
         best: Candidate | None = None
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
             result, size, least, fastest = plan_within(
-                joint, budget, self.limits, partial(size_of, joint), executor="partitioner", host=self.host
-            )
+                joint, budget, self.limits, partial(size_of, joint), budget // 100 if fewest else 0,
+                executor="partitioner", host=self.host,
+            )  # fmt: skip
             bounds.append(least)
             if result is None or result.plan is None or result.saved is None:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
-                few = self.device.habits.costly_cuts
-                policy = policy_of(primal, joint, result, few) | {"scans": policies}
+                policy = policy_of(primal, joint, result, fewest) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
                 best = Candidate(result, size, duration, overhead, policy, run, fastest)
@@ -139,14 +140,15 @@ def size_of(joint: Joint, result: PlanResult) -> int:
 
 
 def plan_within(
-    joint: Joint, budget: int, limits: Limits, measure: Callable[[PlanResult], int], **options: Any
-) -> Within:
+    joint: Joint, budget: int, limits: Limits, measure: Callable[[PlanResult], int], spare: int = 0,
+    **options: Any,
+) -> Within:  # fmt: skip
     """The first plan, of a few, whose size as XLA makes it is within the budget.
 
     The core counts what is alive. XLA takes more where buffers of results hold nothing: ops are given these
     bytes as workspaces, and the core is asked again. Where that is not enough, it is asked for less by all
     that its first plan was over.
-    measure: bytes that XLA takes for a plan.
+    measure: bytes that XLA takes for a plan. spare: bytes of the budget that are not to be used.
     """
     room, graph = budget - joint.copied, joint.graph
     asked = less = room
@@ -160,10 +162,10 @@ def plan_within(
         is_plain, size = graph is joint.graph, 0
         if result.plan is not None and result.peak is not None:
             size = measure(result)
-            if size <= budget:
+            if size + spare <= budget:
                 return Within(result, size, least, fastest)
             if is_plain:
-                less = min(asked, result.peak) - (size - budget)
+                less = min(asked, result.peak) - (size + spare - budget)
         elif is_plain:
             break
         if size and attempt < ATTEMPTS - 2:
@@ -184,8 +186,9 @@ class FullProgram:
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
         return [(primal, joint.in_full_order(), policies) for primal, joint, policies in self.names.levels]
 
-    def best(self, budget: int) -> tuple[Candidate | None, int]:
-        """As `Program.best`."""
+    def best(self, budget: int, fewest: bool = False) -> tuple[Candidate | None, int]:
+        """As `Program.best`; there are no regions."""
+        del fewest
         found = [self.at(level, budget) for level in range(len(self.levels))]
         plans = [candidate for candidate, _ in found if candidate is not None]
         bounds = [bound for _, bound in found]
