@@ -1,5 +1,5 @@
-"""Bytes that the kernels of a compiled program read and write, from its text: what most steps' time on a GPU is
-made of, where no GPU is there to take it."""
+"""Bytes that the kernels of a compiled program read and write, from its text: what most of a step's time on a
+GPU is, where no GPU is there to take it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def size_of(shape: str) -> int:
 
 
 def moved(text: str) -> int:
-    """Bytes that the kernels of a program's entry read and write; 0 with loops, whose kernels are not there."""
+    """Of the entry of a program; 0 with loops, whose kernels are elsewhere."""
     sizes: dict[str, int] = {}
     total = 0
     for line in text[text.index("\nENTRY") :].splitlines()[1:]:

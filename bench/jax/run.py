@@ -7,7 +7,7 @@ that people choose by hand, and within the memory of each of these.
 Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least
 of the repeats, so that a busy machine counts less. With --device nothing runs: the step is compiled for that
 device, flops are those that XLA counts before it compiles, and in place of a time there are the bytes that
-XLA's kernels read and write. Both stand beside those of the plain step. --shares leaves out the memory of hand
+kernels read and write. Both stand beside those of the plain step. --shares leaves out the memory of hand
 policies.
 """
 

@@ -15,8 +15,10 @@ from remat.jax.devices import Target
 from remat.jax.plans import Candidate, FullProgram, Program, offloads
 from remat.jax.regions import FORMAT, Primal
 
-#: Compiles of a planned step at most; with a host one more.
+#: Compiles of a planned step at most; one more with a host, and with both executors where regions cost time.
 COMPILES = 3
+#: Of these with as few regions as can be, where regions cost time.
+FEWEST = 2
 #: From arrays to arrays, all in lists.
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -151,12 +153,12 @@ class Aim:
         search, off = self.searches[executor], 0
         tried = self.tried.setdefault(executor, [])
         target = self.size - self.compiles * self.size // 100
-        fewest = executor == "names" and self.device.device.habits.costly_cuts
+        fewest = FEWEST if executor == "names" and self.device.device.habits.costly_cuts else 0
         for attempt in range(most - self.compiles):
-            candidate, proved = search.best(target, fewest)
-            if candidate is None and fewest:
-                fewest = False
-                candidate, _ = search.best(target)
+            candidate, proved = search.best(target, fewest > 0)
+            if fewest and (candidate is None or candidate.policy in tried):
+                fewest = 0
+                candidate, _ = search.best(self.size - self.compiles * self.size // 100)
             if attempt == 0:
                 self.bound = max(self.plain.held, proved)
                 self.fastest = self.proved_fastest(search, candidate, target)
@@ -172,10 +174,11 @@ class Aim:
             if self.kept is candidate:
                 return
             off = got.all - candidate.peak
-            if fewest:
+            if fewest == 1:
                 # What XLA makes of few regions says little of many.
-                fewest, off, target = False, 0, self.size - self.compiles * self.size // 100
+                fewest, off, target = 0, 0, self.size - self.compiles * self.size // 100
                 continue
+            fewest = max(0, fewest - 1)
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
             target = min(
                 target, candidate.peak - (got.all - self.size), candidate.peak * self.size // got.all
@@ -239,9 +242,10 @@ def aim(
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
     found = Aim(program, device, size, plain, step, avals)
+    most = COMPILES + (device.device.habits.costly_cuts and len(executors) > 1)
     for position, executor in enumerate(executors):
         last = position == len(executors) - 1
-        found.run(executor, last, max(COMPILES, COMPILES - 1 + position) if last else COMPILES - 1 + position)
+        found.run(executor, last, max(most, most - 1 + position) if last else most - 1 + position)
         # Copies are slow: full order may be faster without any.
         if found.kept and (executor == "full" or not offloads(found.kept.policy)):
             break

@@ -129,7 +129,9 @@ class Cuts:
     def split(self) -> list[int]:
         """By place, the bytes of what ops on both sides read: its cotangent is a sum that XLA makes in one
         kernel, or in two where a region ends between."""
-        primal, first, last = self.primal, {}, {}
+        primal = self.primal
+        first: dict[Any, int] = {}
+        last: dict[Any, int] = {}
         root: dict[Any, Any] = {}
         for i, op in enumerate(primal.ops):
             for v in op.ins:

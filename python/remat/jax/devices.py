@@ -101,9 +101,13 @@ class Device:
 HABITS = {
     "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True),
     "cuda": Habits(
-        transposed_kernels=True, copied_slices=True, split_dots=True, one_pass=True, costly_cuts=True,
+        transposed_kernels=True,
+        copied_slices=True,
+        split_dots=True,
+        one_pass=True,
+        costly_cuts=True,
         views=frozenset(["rev"]),
-    ),  # fmt: skip
+    ),
     "tpu": Habits(),
 }
 #: A few cores of a CPU.

@@ -196,9 +196,7 @@ class FullProgram:
 
     def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
         joint = self.levels[level][1]
-        found = plan_within(
-            joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak
-        )
+        found = plan_within(joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak)
         if found.result is None:
             return None, found.least
         return replace(self.seen[-1], fastest=found.fastest), found.least

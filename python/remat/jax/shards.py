@@ -93,11 +93,15 @@ class Shards:
         within = Shards(ops, inputs, value)
         eqns = [
             SimpleNamespace(
-                primitive=e.primitive, params=within.params.get(e, e.params), invars=e.ins, outvars=e.outs
+                primitive=e.primitive,
+                params=within.params.get(e, e.params),
+                invars=e.ins,
+                outvars=e.outs,
+                source_info=e.source,
             )
             for e in ops
         ]
-        local = SimpleNamespace(eqns=eqns, invars=list(inputs), outvars=[at(v) for v in outs])
+        local = SimpleNamespace(constvars=[], eqns=eqns, invars=list(inputs), outvars=[at(v) for v in outs])
         return {**op.params, "jaxpr": SimpleNamespace(jaxpr=local, eqns=eqns)}
 
     def is_partial(self, op: Op) -> bool:

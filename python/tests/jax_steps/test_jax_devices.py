@@ -81,7 +81,8 @@ def test_on_gpus_regions_end_only_where_something_is_stored_again_between() -> N
     tanhs = [primal.number[op.outs[0]] for op in primal.ops if op.kind == "tanh"]
     assert cuts.Cuts(primal, dots, again=[]).places() == [len(primal.ops)]
     # What is read on both sides would be summed in two kernels: here nothing is, and the first place does.
-    assert cuts.Cuts(primal, dots, again=[tanhs[1], tanhs[3]]).places() == [everywhere[2], everywhere[4], len(primal.ops)]
+    some = cuts.Cuts(primal, dots, again=[tanhs[1], tanhs[3]])
+    assert some.places() == [everywhere[2], everywhere[4], len(primal.ops)]
     assert cuts.Cuts(primal, dots, once=[4], again=[]).places() == [4, 5, len(primal.ops)]
 
 
