@@ -108,8 +108,8 @@ class Cuts:
     def fewest(self, allowed: dict[int, bool]) -> list[int]:
         """Of these, the one that splits least in each stretch between two results of `again`."""
         split = self.split()
-        makers = {v: i for i, op in enumerate(self.primal.ops) for v in map(self.primal.number.get, op.outs)}
-        marks = sorted({makers[v] for v in self.again or ()})
+        again = self.again or set()
+        marks = sorted({self.primal.maker[v] for v, number in self.primal.number.items() if number in again})
         chosen: list[int] = []
         best: int | None = None
         runs = since = 0
