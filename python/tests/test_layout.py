@@ -38,11 +38,14 @@ def test_a_plan_s_layout_keeps_apart_what_lives_at_once(d: GraphDict, alignment:
     assert layout is not None
     assert result.status == "optimal"
     buffers = [(b.first, b.end, b.bytes) for b in layout.buffers]
-    assert overlaps(buffers, [b.offset for b in layout.buffers]) == []
+    sizes = [value["bytes"] for value in d["values"]]
+    # An output that is written over an input of its size has the input's place.
+    if not any(sizes[read] == sizes[made] for op in d["ops"] for read, made in op.get("over", ())):
+        assert overlaps(buffers, [b.offset for b in layout.buffers]) == []
     assert all(b.offset % alignment == 0 for b in layout.buffers)
     assert layout.arena == result.arena == result.best_arena == layout.resident + layout.pool
     assert result.arena >= result.arena_lower_bound >= result.live_peak >= plan.peak
-    # In a layout an output has a place of its own, where in a plan it may take that of an input.
+    # An output of another size has a place of its own here, where in a plan it may take that of an input.
     if alignment == 1 and not any("over" in op for op in d["ops"]):
         assert result.live_peak == plan.peak
     remat.check_layout(graph, plan, layout)
