@@ -122,7 +122,6 @@ TEST(CheckmateMilp, EqualsBruteForceOverItsOwnModel) {
     testing::RandomShape shape;
     shape.max_ops = 6;
     shape.max_values = 7;
-    shape.states = 0;  // the model has none: with them its solutions may be over the budget
     const Graph g = testing::random_graph(random, shape);
     const Bytes least = testing::oracle_min_peak(g, OrderMode::kFixed);
     const Bytes most = simulate(g, keep_all_plan(g)).peak;
@@ -131,15 +130,19 @@ TEST(CheckmateMilp, EqualsBruteForceOverItsOwnModel) {
     const std::optional<Duration> of_model = StageOracle(g, budget).least_duration();
     const Duration of_any_plan = *testing::oracle_min_duration(g, OrderMode::kFixed, budget);
     const PlanResult own = plan(g, budget, "checkmate_milp", {{"warm_start", "none"}, {"rows", "checkmate"}});
-    ASSERT_EQ(has_plan(own), of_model.has_value());
-    if (of_model) {
+    // The model has no generator states: with them its solutions may be over the budget.
+    const bool exact = !g.has_generator_states();
+    if (exact) {
+      ASSERT_EQ(has_plan(own), of_model.has_value());
+    }
+    if (exact && of_model) {
       ASSERT_EQ(own.cost.duration, *of_model);
       ASSERT_GE(*of_model, of_any_plan);
       above_any_order += *of_model > of_any_plan;
       recomputing += *of_model > g.base_duration;
     }
     const PlanResult both = plan(g, budget, "checkmate_milp", {{"warm_start", "greedy"}});
-    if (of_model) {
+    if (exact && of_model) {
       ASSERT_LE(both.cost.duration, *of_model);
     }
     if (both.status == Status::kOptimal) {

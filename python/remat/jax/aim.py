@@ -15,7 +15,7 @@ from remat.jax.devices import Target
 from remat.jax.plans import Candidate, FullProgram, Program, offloads
 from remat.jax.regions import FORMAT, Primal
 
-#: Compiles of a planned step at most; one more with a host, and with both executors where regions cost time.
+#: Compiles of a planned step at most; with both executors one more where regions cost time.
 COMPILES = 3
 #: Of these with as few regions as can be, where regions cost time.
 FEWEST = 2
@@ -145,21 +145,18 @@ class Aim:
             "full": FullProgram(self.program),
         }
 
-    def run(self, executor: str, last: bool, most: int) -> None:
+    def run(self, executor: str, last: bool, most: int, fewest: bool = False) -> None:
         """Compiles plans of an executor until one keeps the budget, or there are no more.
 
-        last: nothing else is tried after it. most: compiles at most, with those before.
+        last: nothing else is tried after it. most: compiles at most, with those before. fewest: see
+        `Program.best`.
         """
         search, off = self.searches[executor], 0
         tried = self.tried.setdefault(executor, [])
         target = self.size - self.compiles * self.size // 100
-        fewest = FEWEST if executor == "names" and self.device.device.habits.costly_cuts else 0
-        for attempt in range(most - self.compiles):
-            candidate, proved = search.best(target, fewest > 0)
-            if fewest and (candidate is None or candidate.policy in tried):
-                fewest = 0
-                candidate, _ = search.best(self.size - self.compiles * self.size // 100)
-            if attempt == 0:
+        for _ in range(most - self.compiles):
+            candidate, proved = search.best(target, fewest)
+            if not tried:
                 self.bound = max(self.plain.held, proved)
                 self.fastest = self.proved_fastest(search, candidate, target)
             if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
@@ -174,11 +171,6 @@ class Aim:
             if self.kept is candidate:
                 return
             off = got.all - candidate.peak
-            if fewest == 1:
-                # What XLA makes of few regions says little of many.
-                fewest, off, target = 0, 0, self.size - self.compiles * self.size // 100
-                continue
-            fewest = max(0, fewest - 1)
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
             target = min(
                 target, candidate.peak - (got.all - self.size), candidate.peak * self.size // got.all
@@ -242,10 +234,15 @@ def aim(
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
     found = Aim(program, device, size, plain, step, avals)
-    most = COMPILES + (device.device.habits.costly_cuts and len(executors) > 1)
-    for position, executor in enumerate(executors):
-        last = position == len(executors) - 1
-        found.run(executor, last, max(most, most - 1 + position) if last else most - 1 + position)
+    costly = device.device.habits.costly_cuts
+    most = COMPILES + (costly and len(executors) > 1)
+    for executor in executors:
+        last = executor == executors[-1]
+        if executor == "names" and costly:
+            # Before all regions, of which XLA makes something else: nothing of it is carried over.
+            found.run(executor, False, FEWEST, fewest=True)
+        if executor == "full" or not found.kept:
+            found.run(executor, last, most if last else most - 1)
         # Copies are slow: full order may be faster without any.
         if found.kept and (executor == "full" or not offloads(found.kept.policy)):
             break

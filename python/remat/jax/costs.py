@@ -278,11 +278,12 @@ def partial_sums(device: Device, params: dict[str, Any], ins: Sequence[Any], out
 
 
 def call_of(eqn: Any) -> Any:
-    """The jaxpr that an equation calls once; None: it calls none."""
+    """The jaxpr that an equation calls once, with its constants if it has them; None: it calls none."""
     if eqn.primitive.name in ("scan", "while", "cond"):
         return None
-    inner = next(inner_jaxprs(eqn.params), None)
-    return inner if inner is not None and len(inner.invars) == len(eqn.invars) else None
+    bodies = ((each, getattr(each, "jaxpr", each)) for each in eqn.params.values())
+    found = next(((each, body) for each, body in bodies if hasattr(body, "eqns")), None)
+    return found[0] if found and len(found[1].invars) == len(eqn.invars) else None
 
 
 def stored_steps(
@@ -295,7 +296,7 @@ def stored_steps(
     them.
     """
     ops, _, outs = flatten(jaxpr, [None] * len(jaxpr.constvars), call_of)
-    views = VIEWS | device.habits.views
+    habits = device.habits
     steps: list[tuple[Op, list[Any], list[Any]]] = []
     roots: dict[Any, list[Any]] = {}
     fused: dict[Any, Op] = {}
@@ -313,10 +314,10 @@ def stored_steps(
     for op in ops:
         if op.kind == "optimization_barrier":
             roots.update((v, read([w])) for v, w in zip(op.outs, op.ins, strict=True))
-        elif op.kind in FUSED or op.kind in views or (device.habits.one_pass and is_of_rows(op)):
+        elif is_fused(op.kind, op.params, habits) or (habits.one_pass and is_of_rows(op)):
             roots[op.outs[0]] = read(op.ins)
             seconds += seconds_of(device, op.kind, op.params, op.ins, op.outs)
-            if operands and op.kind not in views:
+            if operands and op.kind not in VIEWS | habits.views:
                 fused[op.outs[0]] = op
         else:
             if op.kind in LIBRARY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from jax.extend.core import Literal
@@ -110,21 +110,12 @@ class Cuts:
         split = self.split()
         again = self.again or set()
         marks = sorted({self.primal.maker[v] for v, number in self.primal.number.items() if number in again})
-        chosen: list[int] = []
-        best: int | None = None
-        runs = since = 0
-        for place, must in allowed.items():
-            before = bisect_left(marks, place)
-            if best is not None and before > runs:
-                chosen.append(best)
-                best, since = None, runs
-            if must:
-                chosen.append(place)
-                best, since = None, before
-            elif before > since and (best is None or split[place] < split[best]):
-                best = place
-            runs = before
-        return chosen if best is None else [*chosen, best]
+        ends: list[int] = []
+        for before, stretch in groupby(allowed, key=lambda place: bisect_left(marks, place)):
+            places = list(stretch)
+            least = [min(places, key=split.__getitem__)] if before else []
+            ends += [place for place in places if allowed[place]] or least
+        return ends
 
     def split(self) -> list[int]:
         """By place, the bytes of what ops on both sides read: its cotangent is a sum that XLA makes in one
