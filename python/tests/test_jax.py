@@ -40,3 +40,34 @@ def test_the_jax_front_end_compiles_for_gpus() -> None:
     if importlib.util.find_spec("jax_plugins") is None:
         pytest.skip("the wheels that JAX compiles for GPUs with are not installed (docs/jax.md)")
     run(FOLDER / "for_gpus.py", "not long")
+
+
+@pytest.mark.long
+def test_the_jax_front_end_with_the_oldest_jax(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path)]
+    fetched = subprocess.run([*pip, "jax==0.4.35", "jaxlib==0.4.35"], capture_output=True, text=True)
+    if fetched.returncode:
+        pytest.skip(f"JAX 0.4.35 was not installed: {fetched.stderr.strip().splitlines()[-1]}")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    for what in sorted(FOLDER.glob("test_*.py")):
+        if what.name != "test_jax_libraries.py":  # those that are installed need a newer JAX
+            run(what, "not long", PYTHONPATH=path)
+    four = "--xla_force_host_platform_device_count=4"
+    run(FOLDER / "on_four_devices.py", "not long", PYTHONPATH=path, XLA_FLAGS=four)
+
+
+def test_older_jax_is_told_by_the_environment_to_keep_checkpoints() -> None:
+    script = """
+from remat.jax.devices import COMPILER_OPTIONS, flags_with
+print(flags_with(COMPILER_OPTIONS, ""))
+print(flags_with(COMPILER_OPTIONS, "--xla_disable_hlo_passes=dce --a=1 --xla_disable_hlo_passes=cse"))
+"""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
+    flag = "--xla_disable_hlo_passes"
+    assert done.stdout.splitlines() == [
+        f"{flag}=cse_barrier_expander",
+        f"--a=1 {flag}=cse,cse_barrier_expander",
+    ]

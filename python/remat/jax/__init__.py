@@ -6,9 +6,8 @@ try:
     import jax as _jax
 except ImportError as error:
     raise ImportError("remat.jax needs JAX: pip install jax") from error
-# XLA before that takes the option that keeps checkpoints on the CPU from an environment variable only.
-if _jax.__version_info__ < (0, 6, 2):
-    raise ImportError(f"remat.jax needs JAX 0.6.2 or newer, found {_jax.__version__}: pip install -U jax")
+if _jax.__version_info__ < (0, 4, 35):
+    raise ImportError(f"remat.jax needs JAX 0.4.35 or newer, found {_jax.__version__}: pip install -U jax")
 
 from remat.jax.aim import Report as Report
 from remat.jax.api import (

@@ -17,7 +17,7 @@ from remat.errors import BudgetError, RematError, UsageError
 from remat.files import write_atomically
 from remat.jax.aim import Report, Run, aim, empty_policy
 from remat.jax.capture import Joint, place_of, refuse_effects
-from remat.jax.costs import bytes_of, is_float
+from remat.jax.costs import aval_of, bytes_of, is_float
 from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
 from remat.jax.plans import Program
 from remat.jax.regions import Policy, Primal, primal_of, primal_of_jaxpr, run_regions
@@ -96,7 +96,7 @@ class Call:
     def avals(self) -> list[Any]:
         found = []
         for x in self.arrays:
-            aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+            aval = x if isinstance(x, jax.ShapeDtypeStruct) else aval_of(x)
             weak = bool(getattr(aval, "weak_type", False))
             spread = sharding_of(x)
             found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=spread))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 from jax.extend.core import Literal
 
 from remat.jax.devices import Device, Habits
@@ -96,6 +97,11 @@ CALLBACKS = frozenset(["pure_callback", "io_callback", "debug_callback", "debug_
 
 def is_on_host(v: Any) -> bool:
     return str(getattr(v.aval, "memory_space", "")).endswith("Host")
+
+
+def aval_of(x: Any) -> Any:
+    """The shape and type of an array."""
+    return jax.typeof(x) if hasattr(jax, "typeof") else jax.api_util.shaped_abstractify(x)
 
 
 def bytes_of(v: Any) -> int:

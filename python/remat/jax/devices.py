@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,31 @@ import numpy as np
 
 from remat.errors import UsageError
 
+
+def is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def flags_with(passes: dict[str, str], flags: str) -> str:
+    """`XLA_FLAGS` with passes disabled beside those that are already; of one flag the last counts."""
+    ((name, value),) = passes.items()
+    words = [word for word in flags.split() if not word.startswith(f"--{name}=")]
+    before = [word.partition("=")[2] for word in flags.split() if word.startswith(f"--{name}=")]
+    return " ".join([*words, f"--{name}={','.join([*before[-1:], value])}"])
+
+
 #: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+#: Before JAX 0.6.2 XLA takes that option from the environment only, when the first computation starts. It
+#: then holds for all devices, and others need their barriers dropped.
+BY_ENVIRONMENT = jax.__version_info__ < (0, 6, 2)
+if BY_ENVIRONMENT:
+    FLAGS, COMPILER_OPTIONS = flags_with(COMPILER_OPTIONS, os.environ.get("XLA_FLAGS", "")), {}
+    if jax.config.jax_platforms == "cpu" or not any(map(is_there, ("jax_plugins", "libtpu"))):  # type: ignore[attr-defined]
+        os.environ["XLA_FLAGS"] = FLAGS
 #: XLA's scheduler for GPUs that runs copies beside kernels keeps more in memory than the copies free.
 OFFLOAD_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "latency-hiding-scheduler"}
 GPU_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
@@ -207,6 +231,11 @@ class Target:
             UsageError: XLA cannot compile it, or lacks a wheel.
         """
         options = self.device.options(offload)
+        if BY_ENVIRONMENT and self.device.platform == "cpu" and not keeps_barriers():
+            raise UsageError(
+                "XLA drops checkpoints on this CPU: import remat.jax before JAX computes anything, or set "
+                f'JAX_PLATFORMS=cpu and XLA_FLAGS="{FLAGS}"'
+            )
         if self.sharding is None:
             return lowered(fn, args, donate_argnums).compile(compiler_options=options)
 
@@ -224,6 +253,13 @@ class Target:
             if "PTX compilation provider" in line or "libdevice" in line:
                 line = missing(self.device)
             raise UsageError(f"compiling for {self.name}: {line}") from None
+
+
+@cache
+def keeps_barriers() -> bool:
+    """Does XLA compile checkpoints as such here?"""
+    kept = jax.jit(lambda x: jax.lax.optimization_barrier(x + 1) * 2).lower(1.0).compile()
+    return "opt-barrier" in kept.as_text()
 
 
 def sharding_of(x: Any) -> Any:
@@ -290,13 +326,6 @@ def compiled_for(name: str, count: int) -> Target:
         raise UsageError(f"compiling for {name}: {line}") from None
     mesh = jax.sharding.Mesh(np.array(topology.devices[:count]), ("device",))
     return Target(device, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
-
-
-def is_there(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def here() -> Target:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import remat.jax as rj
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from remat.jax.api import joint_of
-from steps import double, jitted, same  # noqa: F401
+from steps import double, jitted, newer, same  # noqa: F401
 
 WIDTH, HEADS, LENGTH = 32, 4, 32
 #: How weights are spread, by name: data parallel, tensor parallel, fully sharded data parallel.
@@ -23,12 +23,8 @@ WAYS: dict[str, Any] = {
 }
 
 
-def mesh(kind: AxisType = AxisType.Auto) -> Any:
-    return jax.make_mesh((4,), ("d",), axis_types=(kind,))
-
-
-def spread(*spec: Any, kind: AxisType = AxisType.Auto) -> NamedSharding:
-    return NamedSharding(mesh(kind), PartitionSpec(*spec))
+def spread(*spec: Any) -> NamedSharding:
+    return NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), ("d",)), PartitionSpec(*spec))
 
 
 def mlp_block(p: Any, x: Any) -> Any:
@@ -161,9 +157,10 @@ def test_a_trace_gets_the_last_plan_for_its_shapes() -> None:
     assert fn.report is spread_out
 
 
+@newer(reason="older JAX has no such types, or others")
 def test_types_that_say_how_values_are_spread() -> None:
     loss, (weights, x) = step("mlp", "data")
-    where = mesh(AxisType.Explicit)
+    where = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(where):
         args = jax.tree_util.tree_map(
             lambda a: jax.device_put(jax.device_get(a), NamedSharding(where, a.sharding.spec)), (weights, x)

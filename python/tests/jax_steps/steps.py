@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import pytest
 import remat.jax as rj
 
 WORK = 300  # enough for steps of this size, the same on every machine
+#: For tests of what older versions of JAX have not, or do in another way.
+newer = partial(pytest.mark.skipif, jax.__version_info__ < (0, 7))
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +34,10 @@ def arguments(layers: int = 6) -> Any:
     return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
 
 
-def jitted(fn: Any) -> Any:
-    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
+def jitted(fn: Any, **options: Any) -> Any:
+    if rj.COMPILER_OPTIONS:  # before JAX 0.6.2 there are none, and 0.4.35 does not take the argument
+        options["compiler_options"] = rj.COMPILER_OPTIONS
+    return jax.jit(fn, **options)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
-from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
+from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
 
 
 def planned(fn: Any, budget: int | str = "80%", **more: Any) -> Any:
@@ -88,6 +88,7 @@ def test_auxiliary_results_and_gradients_of_the_second_argument() -> None:
     assert same(got, jax.value_and_grad(with_aux, argnums=(0, 1), has_aux=True)(*arguments()))
 
 
+@newer(reason="older XLA takes more, and names find no plan")
 @pytest.mark.parametrize("executor", ["names", "full"])
 def test_results_that_are_written_over_donated_arguments_count_once(executor: str) -> None:
     weights, x = arguments()
@@ -101,7 +102,7 @@ def test_results_that_are_written_over_donated_arguments_count_once(executor: st
         return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], loss
 
     for step, most in ((jax.value_and_grad(fn), report.compiled), (update, report.budget)):
-        donating = jax.jit(step, donate_argnums=0, compiler_options=rj.COMPILER_OPTIONS)
+        donating = jitted(step, donate_argnums=0)
         sizes = donating.lower(weights, x).compile().memory_analysis()
         got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
         assert sizes.alias_size_in_bytes == sum(w.nbytes for w in weights)

@@ -16,7 +16,7 @@ from jax.extend.core import Literal  # noqa: E402
 from remat.jax import api, full  # noqa: E402
 from remat.jax.buffers import buffers  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
-from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
+from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,7 @@ def ordered() -> Any:
     return fn
 
 
+@newer(reason="older XLA takes more for the plain step, or needs a second compile")
 def test_the_prediction_is_what_xla_takes_and_results_are_those_of_the_plain_step(ordered: Any) -> None:
     args = arguments(4)
     report = ordered.plan(*args)
@@ -51,6 +52,7 @@ def test_what_comes_out_of_a_barrier_is_used(ordered: Any) -> None:
     assert not [v for eqn in barriers for v in eqn.outvars if v.aval.shape and v not in used]
 
 
+@newer(reason="JAX 0.4.35 has no such rules for barriers")
 def test_vmap_and_derivatives_of_gradients_go_through(ordered: Any) -> None:
     weights, x = arguments(4)
     both = jnp.stack([x, 2 * x])

@@ -10,20 +10,9 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import remat.jax as rj  # noqa: E402
+from steps import WORK, double, jitted  # noqa: E402, F401
 
-WORK = 300
 X = np.random.RandomState(1).randn(256, 64).astype(np.float64)
-
-
-@pytest.fixture(autouse=True)
-def double() -> Any:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
-def jitted(fn: Any) -> Any:
-    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
 
 
 def check(loss: Any, *args: Any) -> Any:

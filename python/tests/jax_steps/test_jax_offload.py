@@ -20,7 +20,7 @@ from programs import program  # noqa: E402
 from remat.jax import api, cuts, regions  # noqa: E402
 from remat.jax.devices import DEVICES  # noqa: E402
 from remat.jax.plans import Program, offloads  # noqa: E402
-from steps import WORK, arguments, double, jitted, mlp, same  # noqa: E402, F401
+from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
 
 LIMITS = {"time_limit": None, "work_limit": WORK}
 FAST = remat.Host(1e12, 1e12)
@@ -64,6 +64,7 @@ def test_a_plan_below_the_least_without_a_host_has_copies_that_the_simulator_con
     assert again.duration == plan.duration
 
 
+@newer(reason="older JAX cannot move results to the host outside of jit")
 def test_gradients_are_those_of_the_plain_step(moved: Any) -> None:
     args = arguments()
     step, plain = jax.value_and_grad(stepped(moved)), jax.value_and_grad(mlp)
@@ -75,7 +76,11 @@ def test_gradients_are_those_of_the_plain_step(moved: Any) -> None:
 
 def test_each_result_is_copied_out_and_back(moved: Any) -> None:
     text = str(jax.make_jaxpr(jax.grad(stepped(moved)))(*arguments()))
-    copies = [text.count(f"devices=(MemorySpace.{space},)") for space in ("Host", "Device")]
+    places = [("Host", "pinned_host"), ("Device", "device")]
+    copies = [
+        text.count(f"devices=(MemorySpace.{space},)") + text.count(f"(memory_kind='{kind}')")
+        for space, kind in places
+    ]
     assert copies == [len(moved.policy["offloaded"])] * 2, text
 
 
@@ -98,7 +103,8 @@ def test_bodies_of_scans_may_offload_too() -> None:
     xs, ws = scan_arguments()
     step = jax.value_and_grad(lambda *a: planned.evaluate(a)[0])
     plain = jax.value_and_grad(lambda *a: primal.evaluate(a)[0])
-    assert "<host>" in str(jax.make_jaxpr(step)(xs, ws))
+    text = str(jax.make_jaxpr(step)(xs, ws))
+    assert "<host>" in text or "memory_kind='pinned_host'" in text
     assert same(jitted(step)(xs, ws), jax.jit(plain)(xs, ws))
 
 
