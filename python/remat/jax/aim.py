@@ -15,10 +15,11 @@ from remat.jax.devices import Target
 from remat.jax.plans import Candidate, FullProgram, Program, offloads
 from remat.jax.regions import FORMAT, Primal
 
-#: Compiles of a planned step at most; with both executors one more where regions cost time.
+#: Compiles of a planned step at most; where ends of regions or stretches cost time, and names and full order
+#: are tried, two more.
 COMPILES = 3
-#: Of these with as few regions as can be, where regions cost time.
-FEWEST = 2
+#: Where they cost time, of each executor with as few as can be, before all.
+COARSE = 2
 #: From arrays to arrays, all in lists.
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -145,17 +146,17 @@ class Aim:
             "full": FullProgram(self.program),
         }
 
-    def run(self, executor: str, last: bool, most: int, fewest: bool = False) -> None:
+    def run(self, executor: str, last: bool, most: int, coarse: bool = False) -> None:
         """Compiles plans of an executor until one keeps the budget, or there are no more.
 
-        last: nothing else is tried after it. most: compiles at most, with those before. fewest: see
+        last: nothing else is tried after it. most: compiles at most, with those before. coarse: see
         `Program.best`.
         """
         search, off = self.searches[executor], 0
         tried = self.tried.setdefault(executor, [])
         target = self.size - self.compiles * self.size // 100
         for _ in range(most - self.compiles):
-            candidate, proved = search.best(target, fewest)
+            candidate, proved = search.best(target, coarse)
             if not tried:
                 self.bound = max(self.plain.held, proved)
                 self.fastest = self.proved_fastest(search, candidate, target)
@@ -235,13 +236,15 @@ def aim(
         )  # fmt: skip
     found = Aim(program, device, size, plain, step, avals)
     costly = device.device.habits.costly_cuts
-    most = COMPILES + (costly and len(executors) > 1)
+    most = COMPILES + (COARSE if costly and len(executors) > 1 else 0)
     for executor in executors:
-        last = executor == executors[-1]
-        if executor == "names" and costly:
-            # Before all regions, of which XLA makes something else: nothing of it is carried over.
-            found.run(executor, False, FEWEST, fewest=True)
-        if executor == "full" or not found.kept:
+        last, before = executor == executors[-1], found.kept
+        if costly:
+            # Of all regions or stretches XLA makes something else: nothing of these is carried over.
+            found.run(executor, False, min(most, found.compiles + COARSE), coarse=True)
+        # A coarse full order costs less than all regions.
+        fine = executor == "full" or (last if costly else not found.kept)
+        if fine and found.kept is before:
             found.run(executor, last, most if last else most - 1)
         # Copies are slow: full order may be faster without any.
         if found.kept and (executor == "full" or not offloads(found.kept.policy)):

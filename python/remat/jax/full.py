@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,59 +13,66 @@ from jax.extend.core import Literal
 
 from remat.errors import UsageError
 from remat.jax.capture import Joint, in_tiles
-from remat.jax.costs import bytes_of
+from remat.jax.costs import LIBRARY, bytes_of
 from remat.jax.regions import Op, Primal, primal_of_jaxpr
 
-#: An op, the fused ones that it reads with itself, and those of its results that are read later.
-Step = tuple[Op, list[Op], list[Any]]
+#: Ops between which XLA is free, and those of their results that are read later.
+Stretch = tuple[list[Op], list[Any]]
 
 
 class FullOrder:
     """Both halves of a step in the order of a plan.
 
     Each step makes what one op of the graph makes, from values that are stored; fused ops run in the step
-    that reads them. What a step reads goes through an optimization barrier together with a result of the step
-    before, so that XLA has no other order and merges no second run with the first.
+    that reads them. What a stretch of steps reads goes through an optimization barrier together with results
+    of the stretch before, so that XLA has no other order and merges no second run with the first.
 
     Args:
         joint: as `Joint.in_full_order` returns it.
         steps: numbers of the graph's ops, as in a plan whose first runs are in the graph's order. Those whose
             results nobody reads are left out: XLA would drop them, and with them the order.
+        coarse: stretches, in which XLA fuses and orders as it likes, end after dots and convolutions and where
+            second runs begin; else after each step.
     """
 
-    def __init__(self, joint: Joint, steps: Sequence[int]) -> None:
+    def __init__(self, joint: Joint, steps: Sequence[int], coarse: bool = False) -> None:
         self.joint = joint
-        graph, backward = joint.graph, set(joint.backward)
-        split = next((i for i, n in enumerate(steps) if joint.stored.get(n) in backward), len(steps))
-        needed: set[int] = joint.made_for(joint.grads)
+        graph, backward, end = joint.graph, set(joint.backward), len(steps)
+        split = next((i for i, n in enumerate(steps) if joint.stored.get(n) in backward), end)
+        #: The step that reads a value last, by its number.
+        needed = dict.fromkeys(joint.made_for(joint.grads), end)
         crossing: set[int] = set()
-        found: list[tuple[int, set[int]]] = []
-        for i in reversed(range(len(steps))):
+        uses: dict[int, dict[int, int]] = {}
+        for i in reversed(range(end)):
             if i == split - 1:
                 crossing = set(needed)
-                needed |= joint.made_for(joint.results)
-            outs = set(graph.op_outputs(steps[i]))
-            if outs & needed:
-                found.append((i, outs & needed))
-                needed = (needed - outs) | set(graph.op_inputs(steps[i]))
+                needed.update(dict.fromkeys(joint.made_for(joint.results), end))
+            used = {v: needed.pop(v) for v in graph.op_outputs(steps[i]) if v in needed}
+            if used:
+                uses[i] = used
+                for v in graph.op_inputs(steps[i]):
+                    needed.setdefault(v, i)
+        live = sorted(uses)
         #: Numbers of the graph's ops that run.
-        self.live = [steps[i] for i, _ in reversed(found)]
-        self.before: list[Step] = []
-        self.after: list[Step] = []
-        for i, used in reversed(found):
-            op = joint.stored.get(steps[i])
-            if op is not None:
-                half = self.before if i < split else self.after
-                half.append((op, joint.cone(op), [joint.value_of[v] for v in used]))
+        self.live = [steps[i] for i in live]
+        self.before: list[Stretch] = []
+        self.after: list[Stretch] = []
+        library = {n for n, op in joint.stored.items() if op.kind in LIBRARY} if coarse else None
+        for run in stretches(steps, live, split, library):
+            ops = [op for op in (joint.stored.get(steps[i]) for i in run) if op is not None]
+            if ops:
+                half = self.before if run[0] < split else self.after
+                left = [joint.value_of[v] for i in run for v, last in uses[i].items() if last > run[-1]]
+                half.append((ops, left))
         crosses = set(map(joint.value_of.get, crossing))
-        made = dict.fromkeys(v for op, _, _ in self.before for v in op.outs)
+        made = dict.fromkeys(v for ops, _ in self.before for op in ops for v in op.outs)
         self.crossing = [v for v in made if v in crosses]
 
-    def run(self, steps: Sequence[Step], env: dict[Any, Any], last: list[Any]) -> None:
-        """Runs steps; `last` are results that the first one waits for, and afterwards those of the last."""
+    def run(self, parts: Sequence[Stretch], env: dict[Any, Any], last: list[Any]) -> None:
+        """Runs stretches; `last` are results that the first waits for, and afterwards those of the last."""
         traced = any(isinstance(x, jax.core.Tracer) for x in env.values())
-        for op, cone, used in steps:
-            inner = {v: env[v] for v in self.joint.reads[op]}
+        for ops, left in parts:
+            inner = {v: env[v] for v in self.read_by(ops)}
             zero = jnp.zeros(())
             if traced:  # else they run one by one anyway
                 before = [v for v in last if v not in inner]
@@ -76,7 +83,7 @@ class FullOrder:
                 # XLA for GPUs drops what comes out of a barrier and is not used, and with it the order.
                 env.update(zip(before, held[len(inner) :], strict=True))
                 inner = dict(zip(inner, held, strict=False))
-            for each in cone:
+            for op, each in ((op, each) for op in ops for each in self.joint.cone(op)):
                 args = [self.joint.value(v, inner) for v in each.ins]
                 if traced and in_tiles(each):
                     made = [unpooled(args[0], args[1], each.params["window_dimensions"])]
@@ -85,8 +92,17 @@ class FullOrder:
                 else:
                     made = each.run(args)
                 inner.update(zip(each.outs, made, strict=True))
-            env.update((v, inner[v]) for v in op.outs)
-            last.append(min(used, key=bytes_of))
+            env.update((v, inner[v]) for op in ops for v in op.outs)
+            last += left if len(ops) > 1 else [min(left, key=bytes_of)]
+
+    def read_by(self, ops: Sequence[Op]) -> dict[Any, None]:
+        """What ops in a row read that none of them has made before."""
+        found: dict[Any, None] = {}
+        made: set[Any] = set()
+        for op in ops:
+            found.update((v, None) for v in self.joint.reads[op] if v not in made)
+            made.update(op.outs)
+        return found
 
     def forward(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Results of the function, and what crosses to the backward half."""
@@ -104,6 +120,30 @@ class FullOrder:
         env.update(enumerate(last))
         self.run(self.after, env, list(range(len(last))))
         return [self.joint.value(v, env) for v in self.joint.grads]
+
+
+def stretches(
+    steps: Sequence[int], live: Sequence[int], split: int, library: set[int] | None
+) -> Iterator[list[int]]:
+    """Parts of the steps that run.
+
+    library: ops that are dots and convolutions, after which parts end. They end also where second runs
+    begin, before a second run of an op in them, and where the backward half does. None: each step is one.
+    """
+    part: dict[int, int] = {}
+    seen: set[int] = set()
+    again, before = False, 0
+    for i in live:
+        op = steps[i]
+        was_again, again = again, op in seen
+        ends = library is None or (steps[before] in library and op not in library)
+        if part and (ends or (again and not was_again) or op in part or before < split <= i):
+            yield list(part.values())
+            part = {}
+        part[op] = before = i
+        seen.add(op)
+    if part:
+        yield list(part.values())
 
 
 def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:

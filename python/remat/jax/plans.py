@@ -111,15 +111,15 @@ class Program:
             found = candidate or found
         return found
 
-    def best(self, budget: int, fewest: bool = False) -> tuple[Candidate | None, int]:
+    def best(self, budget: int, coarse: bool = False) -> tuple[Candidate | None, int]:
         """The fastest candidate whose predicted bytes are within the budget; bytes that the core proves none
-        is below. fewest: no more regions than keep second runs apart, with 1 % to spare, since XLA orders
+        is below. coarse: no more regions than keep second runs apart, with 1 % to spare, since XLA orders
         what is in a region as it likes."""
         best: Candidate | None = None
         bounds: list[int] = []
         for primal, joint, policies in self.levels:
             result, size, least, fastest = plan_within(
-                joint, budget, self.limits, partial(size_of, joint), budget // 100 if fewest else 0,
+                joint, budget, self.limits, partial(size_of, joint), budget // 100 if coarse else 0,
                 executor="partitioner", host=self.host,
             )  # fmt: skip
             bounds.append(least)
@@ -127,7 +127,7 @@ class Program:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
-                policy = policy_of(primal, joint, result, fewest) | {"scans": policies}
+                policy = policy_of(primal, joint, result, coarse) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
                 best = Candidate(result, size, duration, overhead, policy, run, fastest)
@@ -186,17 +186,18 @@ class FullProgram:
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
         return [(primal, joint.in_full_order(), policies) for primal, joint, policies in self.names.levels]
 
-    def best(self, budget: int, fewest: bool = False) -> tuple[Candidate | None, int]:
-        """As `Program.best`; there are no regions."""
-        del fewest
-        found = [self.at(level, budget) for level in range(len(self.levels))]
+    def best(self, budget: int, coarse: bool = False) -> tuple[Candidate | None, int]:
+        """As `Program.best`. coarse: see `FullOrder`."""
+        found = [self.at(level, budget, coarse) for level in range(len(self.levels))]
         plans = [candidate for candidate, _ in found if candidate is not None]
         bounds = [bound for _, bound in found]
         return min(plans, key=lambda c: c.duration, default=None), min(bounds, default=budget)
 
-    def at(self, level: int, budget: int) -> tuple[Candidate | None, int]:
+    def at(self, level: int, budget: int, coarse: bool) -> tuple[Candidate | None, int]:
         joint = self.levels[level][1]
-        found = plan_within(joint, budget, self.names.limits, lambda found: self.candidate(level, found).peak)
+        found = plan_within(
+            joint, budget, self.names.limits, lambda result: self.candidate(level, result, coarse).peak
+        )
         if found.result is None:
             return None, found.least
         return replace(self.seen[-1], fastest=found.fastest), found.least
@@ -210,14 +211,14 @@ class FullProgram:
                 self.candidate(level, result)
         return min(self.seen, key=lambda c: c.peak, default=None)
 
-    def candidate(self, level: int, result: PlanResult) -> Candidate:
+    def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
         assert result.plan is not None
         primal, joint, policies = self.levels[level]
-        full = FullOrder(joint, list(result.plan.steps))
+        full = FullOrder(joint, list(result.plan.steps), coarse)
         saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
         policy = {
             "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
-            "steps": full.live,
+            "steps": full.live, "stretches": len(full.before) + len(full.after),
         }  # fmt: skip
         duration = sum(int(joint.graph.durations[n]) for n in full.live)
         overhead = duration / self.levels[0][1].graph.base_duration - 1
@@ -264,13 +265,13 @@ def body_of(jaxpr: Any, device: Device, host: Host | None = None) -> Body | None
     return Body(primal, joint, between + int(joint.graph.resident), host)
 
 
-def policy_of(primal: Primal, joint: Joint, result: PlanResult, fewest: bool = False) -> dict[str, Any]:
-    """Of a plan for the partitioner. fewest: with no more regions than keep second runs apart."""
+def policy_of(primal: Primal, joint: Joint, result: PlanResult, coarse: bool = False) -> dict[str, Any]:
+    """Of a plan for the partitioner. coarse: with no more regions than keep second runs apart."""
     assert result.plan is not None
     saved = result.saved or []
     offloaded = [v for v, way, _, _ in result.plan.copies if way == "out"]
     again = None
-    if fewest:
+    if coarse:
         runs = Counter(result.plan.steps)
         made = (v for op, count in runs.items() if count > 1 for v in joint.graph.op_outputs(op))
         again = joint.numbers([v for v in made if joint.graph.bytes[v] > SMALL])

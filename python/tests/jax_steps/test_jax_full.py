@@ -213,3 +213,31 @@ def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> Non
     assert (found.block[:3], found.empty[:3]) == ([10, 40, 40], [10, 10, 0])
     # A copied result is in memory of its own until the end.
     assert buffers(graph, [0, 1, 2], copies={3}).temporary_size == 50
+
+
+def test_stretches_end_after_dots_where_second_runs_begin_and_between_the_halves() -> None:
+    steps, live, split = [0, 1, 2, 3, 0, 1, 4, 1, 5], [0, 1, 2, 3, 4, 5, 6, 7, 8], 4
+    parts = lambda library: list(full.stretches(steps, live, split, library))  # noqa: E731
+    assert parts(None) == [[i] for i in live]
+    assert parts(set()) == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+    assert parts({0, 1}) == [[0, 1], [2, 3], [4, 5], [6], [7], [8]]
+    assert list(full.stretches([0, 1, 0, 0], [1, 2, 3], 4, set())) == [[1, 2], [3]]
+
+
+def test_a_coarse_order_has_less_barriers_and_the_same_results() -> None:
+    args = arguments(4)
+    call = api.Call.of(args)
+    primal, _ = api.traced(mlp, call)
+    diff = api.differentiated(call, (0,), len(args))
+    joint = Joint(primal, call.avals, diff).in_full_order()
+    forward = [n for n, op in joint.stored.items() if op not in set(joint.backward)]
+    rest = [n for n in range(joint.graph.num_ops) if n not in forward]
+    steps = [*forward, *(n for n in forward if joint.graph.recomputable[n]), *rest]
+    counts, results = [], []
+    for coarse in (False, True):
+        order = full.FullOrder(joint, steps, coarse)
+        step = api.gradient_step(lambda *leaves, run=full.ordered(primal, order, diff, [0]): run(leaves), diff)
+        counts.append(str(jax.make_jaxpr(step)(*call.arrays)).count("optimization_barrier"))
+        results.append(jitted(step)(*call.arrays))
+    assert counts[1] < counts[0]
+    assert same(*results)
