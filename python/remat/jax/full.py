@@ -58,12 +58,11 @@ class FullOrder:
         self.before: list[Stretch] = []
         self.after: list[Stretch] = []
         library = {n for n, op in joint.stored.items() if op.kind in LIBRARY} if coarse else None
-        for run in stretches(steps, live, split, library):
-            ops = [op for op in (joint.stored.get(steps[i]) for i in run) if op is not None]
-            if ops:
-                half = self.before if run[0] < split else self.after
-                left = [joint.value_of[v] for i in run for v, last in uses[i].items() if last > run[-1]]
-                half.append((ops, left))
+        running = [i for i in live if steps[i] in joint.stored]
+        for part in stretches(steps, running, split, library):
+            left = [joint.value_of[v] for i in part for v, last in uses[i].items() if last > part[-1]]
+            half = self.before if part[0] < split else self.after
+            half.append(([joint.stored[steps[i]] for i in part], left))
         crosses = set(map(joint.value_of.get, crossing))
         made = dict.fromkeys(v for ops, _ in self.before for op in ops for v in op.outs)
         self.crossing = [v for v in made if v in crosses]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import remat
 from remat import Host, PlanResult
 from remat.jax.capture import Joint
-from remat.jax.costs import is_float
+from remat.jax.costs import bytes_of, is_float
 from remat.jax.cuts import SMALL, Cuts
 from remat.jax.devices import CPU, Device
 from remat.jax.full import FullOrder, ordered
@@ -262,7 +262,9 @@ def body_of(jaxpr: Any, device: Device, host: Host | None = None) -> Body | None
         return None
     between = 4 * Joint(primal, avals, diff, losses, device=device).graph.keep_all_peak
     joint = Joint(primal, avals, diff, losses, between, device, host is not None)
-    return Body(primal, joint, between + int(joint.graph.resident), host)
+    # Results of the body are there to the end, whatever is saved.
+    results = sum(map(bytes_of, {v for v in primal.outputs if v in primal.number}))
+    return Body(primal, joint, between + int(joint.graph.resident) + results, host)
 
 
 def policy_of(primal: Primal, joint: Joint, result: PlanResult, coarse: bool = False) -> dict[str, Any]:
