@@ -150,6 +150,15 @@ def test_large_tensors_keep_their_pattern() -> None:
     assert layouts[3].sized([64, 33, 1, 2048]).strides == layouts[3].strides
 
 
+def test_strides_of_dimensions_of_one_element_do_not_matter() -> None:
+    a, b = torch.randn(1, 4, 6), torch.randn(1, 4, 6)
+    write = inplace.over(_node(aten.mul.Tensor, (a, b)), 0)
+    product, other = a * b, b.as_strided((1, 4, 6), (7, 6, 1))
+    assert write(a, other) is a
+    assert same_bits(a, product)
+    assert write(a, torch.randn(1, 6, 4).transpose(1, 2)) is not a
+
+
 class Scan(nn.Module):
     """Writes parts in place, in one of several ways."""
 

@@ -14,6 +14,7 @@ from torch.nn.functional import dropout as eager_dropout
 from ..base.alone import undisturbed
 from ..base.storages import same_bits
 from .compared import Layout, fewer_elements
+from .tangents import same_strides
 
 DROPOUT: Any = torch.ops.aten.native_dropout.default
 DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
@@ -37,7 +38,8 @@ def _forward(x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
 def _backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     factors = _scaled(mask, 1 / scale, gradient.dtype)
     # The product has the layout of the gradient, not of dropout's input.
-    return factors.mul_(gradient) if factors.stride() == gradient.stride() else gradient * factors
+    alike = same_strides(gradient.shape, factors.stride(), gradient.stride())
+    return factors.mul_(gradient) if alike else gradient * factors
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
