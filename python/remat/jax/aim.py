@@ -152,31 +152,31 @@ class Aim:
         last: nothing else is tried after it. most: compiles at most, with those before. coarse: see
         `Program.best`.
         """
-        search, off = self.searches[executor], 0
+        search, off = self.searches[executor], dict[int, int]()
         tried = self.tried.setdefault(executor, [])
-        target = self.size - self.compiles * self.size // 100
+        start = self.size - self.compiles * self.size // 100
+        targets = [start] * len(search.levels)
         for _ in range(most - self.compiles):
-            candidate, proved = search.best(target, coarse)
+            candidate, proved = search.best(targets, coarse)
             if not tried:
                 self.bound = max(self.plain.held, proved)
-                self.fastest = self.proved_fastest(search, candidate, target)
+                self.fastest = self.proved_fastest(search, candidate, start)
             if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
                 return
             if last and (candidate is None or candidate.policy in tried):
                 # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
-                candidate = search.smallest(target)
+                candidate = search.smallest(min(targets), off)
             if candidate is None or candidate.policy in tried:
                 return
             tried.append(candidate.policy)
-            got = self.compiled(candidate, executor, off)
+            level, peak = candidate.level, candidate.peak
+            got = self.compiled(candidate, executor, off.get(level, 0))
             if self.kept is candidate:
                 return
-            off = got.all - candidate.peak
+            off[level] = got.all - peak
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
-            target = min(
-                target, candidate.peak - (got.all - self.size), candidate.peak * self.size // got.all
-            )
-            target = max(1, target - self.compiles * target // 100)
+            target = min(targets[level], peak - (got.all - self.size), peak * self.size // got.all)
+            targets[level] = max(1, target - self.compiles * target // 100)
 
     def proved_fastest(
         self, search: Program | FullProgram, candidate: Candidate | None, asked: int
@@ -191,7 +191,7 @@ class Aim:
 
     def compiled(self, candidate: Candidate, executor: str, off: int) -> Sizes:
         """What XLA makes of a candidate, which is kept if it is within the budget. off: what the compile
-        before was above its prediction."""
+        before, of the same level, was above its prediction."""
         self.compiles += 1
         moves = offloads(candidate.policy)
         step = self.step(lambda *leaves: candidate.run(leaves))

@@ -31,8 +31,8 @@ class FullOrder:
         joint: as `Joint.in_full_order` returns it.
         steps: numbers of the graph's ops, as in a plan whose first runs are in the graph's order. Those whose
             results nobody reads are left out: XLA would drop them, and with them the order.
-        coarse: stretches, in which XLA fuses and orders as it likes, end after dots and convolutions and where
-            second runs begin; else after each step.
+        coarse: stretches, in which XLA fuses and orders as it likes, end after dots and convolutions and
+            where second runs begin; else after each step.
     """
 
     def __init__(self, joint: Joint, steps: Sequence[int], coarse: bool = False) -> None:
@@ -82,7 +82,7 @@ class FullOrder:
                 # XLA for GPUs drops what comes out of a barrier and is not used, and with it the order.
                 env.update(zip(before, held[len(inner) :], strict=True))
                 inner = dict(zip(inner, held, strict=False))
-            for op, each in ((op, each) for op in ops for each in self.joint.cone(op)):
+            for op, each in ((reader, each) for reader in ops for each in self.joint.cone(reader)):
                 args = [self.joint.value(v, inner) for v in each.ins]
                 if traced and in_tiles(each):
                     made = [unpooled(args[0], args[1], each.params["window_dimensions"])]

@@ -20,7 +20,7 @@ from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regio
 #: Searches of the core until what XLA makes of a plan is within a budget by the model, at most.
 ATTEMPTS = 4
 #: What bodies of scans may save, of what they save when they save everything.
-LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.0)
+LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.0)
 Limits = Mapping[str, Any]
 
 
@@ -39,6 +39,8 @@ class Candidate:
     """The planned function, of the list of its arrays."""
     fastest: int
     """No plan for the budget that was asked for has a smaller duration: proved, in the plain graph."""
+    level: int = 0
+    """Of what the bodies of scans may save: an index of `Program.levels`."""
 
 
 class Within(NamedTuple):
@@ -100,24 +102,34 @@ class Program:
             found.append((primal, joint, policies))
         return found
 
-    def smallest(self, budget: int) -> Candidate | None:
-        """A candidate for about the least bytes that there is a plan for, above a budget without one."""
-        low, high = budget, max(joint.size(joint.graph.keep_all_peak) for _, joint, _ in self.levels)
-        found = self.best(high)[0]
+    def smallest(self, budget: int, off: Mapping[int, int]) -> Candidate | None:
+        """A candidate for about the least bytes that there is a plan for, above a budget without one.
+
+        off: bytes that XLA takes above the prediction, by level.
+        """
+        spare = [off.get(level, 0) for level in range(len(self.levels))]
+        low, high = (
+            budget,
+            max(spare) + max(joint.size(joint.graph.keep_all_peak) for _, joint, _ in self.levels),
+        )
+        found = self.best([high - each for each in spare])[0]
         for _ in range(5):
             middle = (low + high) // 2
-            candidate = self.best(middle)[0]
-            low, high = (middle, high) if candidate is None else (low, candidate.peak)
+            candidate = self.best([middle - each for each in spare])[0]
+            low, high = (
+                (middle, high) if candidate is None else (low, candidate.peak + spare[candidate.level])
+            )
             found = candidate or found
         return found
 
-    def best(self, budget: int, coarse: bool = False) -> tuple[Candidate | None, int]:
-        """The fastest candidate whose predicted bytes are within the budget; bytes that the core proves none
-        is below. coarse: no more regions than keep second runs apart, with 1 % to spare, since XLA orders
-        what is in a region as it likes."""
+    def best(self, budgets: Sequence[int], coarse: bool = False) -> tuple[Candidate | None, int]:
+        """The fastest candidate whose predicted bytes are within the budget of its level; bytes that the core
+        proves none is below. coarse: no more regions than keep second runs apart, with 1 % to spare, since
+        XLA orders what is in a region as it likes."""
         best: Candidate | None = None
         bounds: list[int] = []
-        for primal, joint, policies in self.levels:
+        for level, (primal, joint, policies) in enumerate(self.levels):
+            budget = budgets[level]
             result, size, least, fastest = plan_within(
                 joint, budget, self.limits, partial(size_of, joint), budget // 100 if coarse else 0,
                 executor="partitioner", host=self.host,
@@ -130,8 +142,8 @@ class Program:
                 policy = policy_of(primal, joint, result, coarse) | {"scans": policies}
                 overhead = duration / self.levels[0][1].graph.base_duration - 1
                 run = partial(run_regions, primal, policy)
-                best = Candidate(result, size, duration, overhead, policy, run, fastest)
-        return best, min(bounds, default=budget)
+                best = Candidate(result, size, duration, overhead, policy, run, fastest, level)
+        return best, min(bounds)
 
 
 def size_of(joint: Joint, result: PlanResult) -> int:
@@ -186,12 +198,11 @@ class FullProgram:
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
         return [(primal, joint.in_full_order(), policies) for primal, joint, policies in self.names.levels]
 
-    def best(self, budget: int, coarse: bool = False) -> tuple[Candidate | None, int]:
+    def best(self, budgets: Sequence[int], coarse: bool = False) -> tuple[Candidate | None, int]:
         """As `Program.best`. coarse: see `FullOrder`."""
-        found = [self.at(level, budget, coarse) for level in range(len(self.levels))]
+        found = [self.at(level, budgets[level], coarse) for level in range(len(self.levels))]
         plans = [candidate for candidate, _ in found if candidate is not None]
-        bounds = [bound for _, bound in found]
-        return min(plans, key=lambda c: c.duration, default=None), min(bounds, default=budget)
+        return min(plans, key=lambda c: c.duration, default=None), min(bound for _, bound in found)
 
     def at(self, level: int, budget: int, coarse: bool) -> tuple[Candidate | None, int]:
         joint = self.levels[level][1]
@@ -202,14 +213,14 @@ class FullProgram:
             return None, found.least
         return replace(self.seen[-1], fastest=found.fastest), found.least
 
-    def smallest(self, budget: int) -> Candidate | None:
+    def smallest(self, budget: int, off: Mapping[int, int]) -> Candidate | None:
         """As `Program.smallest`."""
         del budget
         for level, (_, joint, _) in enumerate(self.levels):
             result = remat.plan(joint.graph, objective="peak", **self.names.limits)
             if result.plan is not None:
                 self.candidate(level, result)
-        return min(self.seen, key=lambda c: c.peak, default=None)
+        return min(self.seen, key=lambda c: c.peak + off.get(c.level, 0), default=None)
 
     def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
         assert result.plan is not None
@@ -225,7 +236,7 @@ class FullProgram:
         peak = joint.size_of(full.live)
         run = ordered(primal, full, self.names.diff, self.names.losses)
         fastest = int(joint.graph.base_duration)
-        self.seen.append(Candidate(result, peak, duration, overhead, policy, run, fastest))
+        self.seen.append(Candidate(result, peak, duration, overhead, policy, run, fastest, level))
         return self.seen[-1]
 
 

@@ -14,6 +14,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
+from remat.jax import api, devices, plans, regions  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
 
 
@@ -246,6 +247,36 @@ def test_the_body_of_a_scan_gets_a_policy() -> None:
     assert same(got, jax.jit(jax.value_and_grad(scanned))(*args))
     assert fn.report.compiled <= fn.report.budget
     assert any("/remat." in n.name for n in fn.names)
+
+
+def test_the_body_of_a_scan_may_save_nothing_of_its_own() -> None:
+    primal = regions.primal_of(lambda x, *w: scanned(jnp.stack(w), x), [arguments()[1], *arguments()[0]])
+    scan = next(op for op in primal.ops if op.kind == "scan")
+    body = plans.body_of(scan.params["jaxpr"], devices.CPU)
+    assert body is not None
+    carried = {body.primal.number[v] for v in body.primal.outputs if v in body.primal.number}
+    found = body.policy(0.0, {"work_limit": WORK})
+    assert found is not None
+    assert set(found["saved"]) <= carried
+
+
+def test_what_xla_takes_above_the_prediction_counts_for_plans_alike() -> None:
+    args = arguments()[1], *arguments()[0]
+    call = api.Call.of(args)
+    primal, _ = api.traced(lambda x, *w: scanned(jnp.stack(w), x), call)
+    program = plans.Program(primal, call.avals, [1], [0], {"work_limit": WORK})
+    assert len(program.levels) > 2
+    least = program.smallest(1, {})
+    assert least is not None
+    other = program.smallest(1, {least.level: 1 << 40})
+    assert other is not None
+    assert other.peak >= least.peak
+    assert other.level != least.level
+    budgets = [other.peak] * len(program.levels)
+    budgets[least.level] = 1
+    best = program.best(budgets)[0]
+    assert best is not None
+    assert best.level != least.level
 
 
 def test_a_block_in_a_scan_of_the_users_own() -> None:

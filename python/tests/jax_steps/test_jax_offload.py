@@ -38,9 +38,9 @@ def moved() -> Any:
     """A plan below the least without a host."""
     jax.config.update("jax_enable_x64", True)  # before `double` does
     without, _ = program_of(mlp, arguments(), None)
-    least = without.smallest(1).peak
+    least = without.smallest(1, {}).peak
     planned, _ = program_of(mlp, arguments())
-    found = planned.best(least - 100_000)[0]
+    found = planned.best([least - 100_000])[0]
     assert found is not None
     assert found.peak < least
     return found
