@@ -10,6 +10,7 @@ import pytest
 import torch
 from models import MLP, case
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from training import fit, step_peak, train
 
 Step = Callable[[nn.Module], None]
@@ -237,6 +238,43 @@ def test_tied_weights_and_a_block_used_twice_add_up_their_gradients() -> None:
     assert recomputes(fitted)
     assert fitted.head.weight is fitted.embed.weight
     assert expected.differences(train(fitted, inputs)) == []
+
+
+class Reentrant(nn.Module):
+    """A checkpoint adds up the three gradients of its input before that of the sum around it."""
+
+    def __init__(self, options: dict[str, bool]) -> None:
+        super().__init__()
+        self.options = options
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        a, b, c, _ = self.layers
+        result: torch.Tensor = a(x).tanh() * b(x) + c(x)
+        return result
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layers[3](x).sin()
+        for _ in range(3):
+            x = x + checkpoint(self.inner, x, **self.options)
+        return x.square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:torch.utils.checkpoint")
+@pytest.mark.parametrize("options", [{"use_reentrant": True}, {}, {"use_reentrant": False}], ids=str)
+def test_checkpoints_whose_backward_is_one_of_its_own_run_in_eager_mode(
+    options: dict[str, bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, x = Reentrant(options), torch.randn(8, 16, 32)
+    fitted = fit(copy.deepcopy(model), x, "100%")
+    reentrant = options.get("use_reentrant", True)
+    assert fitted.remat.parts[0].is_eager == reentrant
+    assert ("is reentrant" in caplog.text) == reentrant
+    assert train(fitted, (x,)).differences(train(copy.deepcopy(model), (x,))) == []
+    caplog.clear()
+    fit(copy.deepcopy(model), x, "100%", executor="boxed")
+    assert ("last bits of gradients can differ" in caplog.text) == reentrant
 
 
 def test_a_model_used_twice_in_a_step_with_other_shapes_too() -> None:

@@ -48,6 +48,15 @@ class _Plainly(fx.Interpreter):
         return _Plainly(args[0]).run(*args[1:], *own.values())
 
 
+def has_reentrant_checkpoint(gm: fx.GraphModule) -> bool:
+    """True if a graph of Dynamo's, or one within it, has a checkpoint whose backward is one of its own. A
+    trace runs all checkpoints as if they were not there."""
+    nodes = [node for each in gm.modules() if isinstance(each, fx.GraphModule) for node in each.graph.nodes]
+    checkpoints = [node for node in nodes if isinstance(node.target, TagActivationCheckpoint)]
+    # PyTorch's default is reentrant.
+    return any(node.kwargs.get("use_reentrant") is not False for node in checkpoints)
+
+
 class Replay:
     """A repeatable call of a graph.
 

@@ -46,7 +46,7 @@ from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import PoolUser
-from ..run.replay import PreparedGradients, Replay
+from ..run.replay import PreparedGradients, Replay, has_reentrant_checkpoint
 from ..trace.fake import forget_gradients, without_keeping
 from ..trace.floats import Floats, FloatsMatterError, Marks, Numbers
 from ..trace.kernels import eager_kernels
@@ -134,6 +134,7 @@ class Region:
 
     def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
+        self.is_reentrant = has_reentrant_checkpoint(gm)
         self.variants: dict[Key, Variant] = {}
         # The last trace without symbols, by form.
         self._plain: dict[Form, Plain] = {}
