@@ -134,7 +134,8 @@ class Session:
         training = torch.is_grad_enabled()
         if training and region.is_reentrant and self.shared.options.executor == "boxed":
             self.shared.doubts(
-                "a checkpoint in it is reentrant (use_reentrant=True) and adds up gradients apart from others"
+                "a checkpoint in it is reentrant, and adds up gradients apart from others (with "
+                "use_reentrant=False it does not)"
             )
         key = region.key(args, training)
         with self.shared.bookkeeping:
