@@ -220,7 +220,8 @@ class FullProgram:
             result = remat.plan(joint.graph, objective="peak", **self.names.limits)
             if result.plan is not None:
                 self.candidate(level, result)
-        return min(self.seen, key=lambda c: c.peak + off.get(c.level, 0), default=None)
+        fine = (c for c in self.seen if not c.policy["coarse"])
+        return min(fine, key=lambda c: c.peak + off.get(c.level, 0), default=None)
 
     def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
         assert result.plan is not None
@@ -229,7 +230,7 @@ class FullProgram:
         saved = sorted({joint.names[v] for v in full.crossing if v in joint.names})
         policy = {
             "format": FORMAT, "ops": len(primal.ops), "saved": saved, "regions": [], "scans": policies,
-            "steps": full.live, "stretches": len(full.before) + len(full.after),
+            "steps": full.live, "coarse": coarse,
         }  # fmt: skip
         duration = sum(int(joint.graph.durations[n]) for n in full.live)
         overhead = duration / self.levels[0][1].graph.base_duration - 1
