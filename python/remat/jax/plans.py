@@ -108,18 +108,16 @@ class Program:
         off: bytes that XLA takes above the prediction, by level.
         """
         spare = [off.get(level, 0) for level in range(len(self.levels))]
-        low, high = (
-            budget,
-            max(spare) + max(joint.size(joint.graph.keep_all_peak) for _, joint, _ in self.levels),
-        )
+        low = budget
+        high = max(spare) + max(joint.size(joint.graph.keep_all_peak) for _, joint, _ in self.levels)
         found = self.best([high - each for each in spare])[0]
         for _ in range(5):
             middle = (low + high) // 2
             candidate = self.best([middle - each for each in spare])[0]
-            low, high = (
-                (middle, high) if candidate is None else (low, candidate.peak + spare[candidate.level])
-            )
-            found = candidate or found
+            if candidate is None:
+                low = middle
+            else:
+                found, high = candidate, candidate.peak + spare[candidate.level]
         return found
 
     def best(self, budgets: Sequence[int], coarse: bool = False) -> tuple[Candidate | None, int]:

@@ -10,6 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import remat.jax as rj
+from remat import Host
+from remat.jax import api
+from remat.jax.devices import CPU, Device
+from remat.jax.plans import Program
 
 WORK = 300  # enough for steps of this size, the same on every machine
 #: For tests of what older versions of JAX have not, or do in another way.
@@ -38,6 +42,16 @@ def jitted(fn: Any, **options: Any) -> Any:
     if rj.COMPILER_OPTIONS:  # before JAX 0.6.2 there are none, and 0.4.35 does not take the argument
         options["compiler_options"] = rj.COMPILER_OPTIONS
     return jax.jit(fn, **options)
+
+
+def program_of(loss: Any, args: Any, device: Device = CPU, host: Host | None = None) -> tuple[Program, Any]:
+    """What plans are sought for, and the tree of the function's results."""
+    call = api.Call.of(args)
+    primal, tree = api.traced(loss, call)
+    diff = api.differentiated(call, (0,), len(args))
+    return Program(
+        primal, call.avals, diff, [0], {"time_limit": None, "work_limit": WORK}, device, host
+    ), tree
 
 
 def same(a: Any, b: Any) -> bool:

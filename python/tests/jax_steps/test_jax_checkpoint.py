@@ -14,8 +14,8 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
-from remat.jax import api, devices, plans, regions  # noqa: E402
-from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
+from remat.jax import devices, plans, regions  # noqa: E402
+from steps import WORK, arguments, double, jitted, mlp, newer, program_of, same  # noqa: E402, F401
 
 
 def planned(fn: Any, budget: int | str = "80%", **more: Any) -> Any:
@@ -250,7 +250,8 @@ def test_the_body_of_a_scan_gets_a_policy() -> None:
 
 
 def test_the_body_of_a_scan_may_save_nothing_of_its_own() -> None:
-    primal = regions.primal_of(lambda x, *w: scanned(jnp.stack(w), x), [arguments()[1], *arguments()[0]])
+    weights, x = arguments()
+    primal = regions.primal_of(scanned, [jnp.stack(weights), x])
     scan = next(op for op in primal.ops if op.kind == "scan")
     body = plans.body_of(scan.params["jaxpr"], devices.CPU)
     assert body is not None
@@ -261,10 +262,8 @@ def test_the_body_of_a_scan_may_save_nothing_of_its_own() -> None:
 
 
 def test_what_xla_takes_above_the_prediction_counts_for_plans_alike() -> None:
-    args = arguments()[1], *arguments()[0]
-    call = api.Call.of(args)
-    primal, _ = api.traced(lambda x, *w: scanned(jnp.stack(w), x), call)
-    program = plans.Program(primal, call.avals, [1], [0], {"work_limit": WORK})
+    weights, x = arguments()
+    program, _ = program_of(scanned, (jnp.stack(weights), x))
     assert len(program.levels) > 2
     least = program.smallest(1, {})
     assert least is not None

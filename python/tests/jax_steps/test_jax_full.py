@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,18 +184,27 @@ def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
     assert np.array_equal(pull(ct)[0], full.unpooled(ct, x, window))
 
 
-def test_a_loss_that_a_plan_makes_again_is_there_for_the_forward_half() -> None:
-    args = arguments(2)
+def in_full_order(layers: int) -> tuple[Any, Any, Any]:
+    """Arrays of a step, its graph, and from an order to the step of the arrays."""
+    args = arguments(layers)
     call = api.Call.of(args)
     primal, _ = api.traced(mlp, call)
     diff = api.differentiated(call, (0,), len(args))
-    joint = Joint(primal, call.avals, diff).in_full_order()
+
+    def step(order: full.FullOrder) -> Any:
+        run = full.ordered(primal, order, diff, [0])
+        return api.gradient_step(lambda *leaves: run(leaves), diff)
+
+    return call.arrays, Joint(primal, call.avals, diff).in_full_order(), step
+
+
+def test_a_loss_that_a_plan_makes_again_is_there_for_the_forward_half() -> None:
+    arrays, joint, step = in_full_order(2)
     loss = joint.graph.producers[next(iter(joint.made_for(joint.results)))]
     order = full.FullOrder(joint, [*range(joint.graph.num_ops), loss])
     assert order.live == list(range(joint.graph.num_ops))
-    run = full.ordered(primal, order, diff, [0])
-    value, grads = api.gradient_step(lambda *leaves: run(leaves), diff)(*call.arrays)
-    assert same((value[0], list(grads)), jax.value_and_grad(mlp)(*args))
+    value, grads = step(order)(*arrays)
+    assert same((value[0], list(grads)), jax.value_and_grad(mlp)(*arguments(2)))
 
 
 def test_results_of_the_program_hold_what_is_no_larger_and_dead_by_then() -> None:
@@ -225,21 +233,15 @@ def test_stretches_end_after_dots_where_second_runs_begin_and_between_the_halves
     assert list(full.stretches([0, 1, 0, 0], [1, 2, 3], 4, set())) == [[1, 2], [3]]
 
 
-def test_a_coarse_order_has_less_barriers_and_the_same_results() -> None:
-    args = arguments(4)
-    call = api.Call.of(args)
-    primal, _ = api.traced(mlp, call)
-    diff = api.differentiated(call, (0,), len(args))
-    joint = Joint(primal, call.avals, diff).in_full_order()
+def test_a_coarse_order_has_fewer_barriers_and_the_same_results() -> None:
+    arrays, joint, step = in_full_order(4)
     forward = [n for n, op in joint.stored.items() if op not in set(joint.backward)]
     rest = [n for n in range(joint.graph.num_ops) if n not in forward]
     steps = [*forward, *(n for n in forward if joint.graph.recomputable[n]), *rest]
     counts, results = [], []
     for coarse in (False, True):
-        order = full.FullOrder(joint, steps, coarse)
-        run = full.ordered(primal, order, diff, [0])
-        step = api.gradient_step(partial(lambda planned, *leaves: planned(leaves), run), diff)
-        counts.append(str(jax.make_jaxpr(step)(*call.arrays)).count("optimization_barrier"))
-        results.append(jitted(step)(*call.arrays))
+        run = step(full.FullOrder(joint, steps, coarse))
+        counts.append(str(jax.make_jaxpr(run)(*arrays)).count("optimization_barrier"))
+        results.append(jitted(run)(*arrays))
     assert counts[1] < counts[0]
     assert same(*results)

@@ -19,27 +19,20 @@ import remat.jax as rj  # noqa: E402
 from programs import program  # noqa: E402
 from remat.jax import api, cuts, regions  # noqa: E402
 from remat.jax.devices import DEVICES  # noqa: E402
-from remat.jax.plans import Program, offloads  # noqa: E402
-from steps import WORK, arguments, double, jitted, mlp, newer, same  # noqa: E402, F401
+from remat.jax.plans import offloads  # noqa: E402
+from steps import arguments, double, jitted, mlp, newer, program_of, same  # noqa: E402, F401
 
-LIMITS = {"time_limit": None, "work_limit": WORK}
+H100 = DEVICES["h100"]
 FAST = remat.Host(1e12, 1e12)
-
-
-def program_of(loss: Any, args: Any, host: Any = FAST) -> Any:
-    call = api.Call.of(args)
-    primal, tree = api.traced(loss, call)
-    diff = api.differentiated(call, (0,), len(args))
-    return Program(primal, call.avals, diff, [0], LIMITS, DEVICES["h100"], host), tree
 
 
 @pytest.fixture(scope="module")
 def moved() -> Any:
     """A plan below the least without a host."""
     jax.config.update("jax_enable_x64", True)  # before `double` does
-    without, _ = program_of(mlp, arguments(), None)
+    without, _ = program_of(mlp, arguments(), H100)
     least = without.smallest(1, {}).peak
-    planned, _ = program_of(mlp, arguments())
+    planned, _ = program_of(mlp, arguments(), H100, FAST)
     found = planned.best([least - 100_000])[0]
     assert found is not None
     assert found.peak < least
@@ -57,7 +50,7 @@ def test_a_plan_below_the_least_without_a_host_has_copies_that_the_simulator_con
     plan = moved.result.plan
     assert offloads(moved.policy)
     assert {way for _, way, _, _ in plan.copies} == {"out", "in"}
-    graph = program_of(mlp, arguments())[0].levels[0][1].graph
+    graph = program_of(mlp, arguments(), H100, FAST)[0].levels[0][1].graph
     # The core's graph may have larger workspaces, never smaller ones.
     again = remat.Plan(graph, plan.steps, copies=plan.copies, host=FAST, budget=moved.result.budget)
     assert again.peak <= plan.peak <= moved.result.budget
