@@ -1,8 +1,12 @@
 """What a distribution holds and says of itself."""
 
 import email.message
+import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tarfile
 from email import policy
 from email.parser import BytesParser
@@ -78,3 +82,17 @@ def test_the_umbrella_header_includes_every_other_one():
     folder = ROOT / "include" / "remat"
     included = re.findall(r'#include "remat/(.*)"', (folder / "remat.h").read_text())
     assert included == sorted(path.name for path in folder.glob("*.h") if path.name not in ("c.h", "remat.h"))
+
+
+@pytest.mark.parametrize(
+    "preset",
+    json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"],
+    ids=lambda preset: preset["name"],
+)
+def test_every_preset_configures(preset, tmp_path):
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if cmake is None:
+        pytest.skip("CMake is not installed")
+    command = [cmake, "--preset", preset["name"], "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
