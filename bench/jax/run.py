@@ -1,4 +1,4 @@
-"""The tables of docs/jax.md: five models, within 70, 50 and 35 % of the plain step's memory, beside policies
+"""The tables of docs/jax_results.md: five models, within 70, 50 and 35 % of the plain step's memory, beside policies
 that people choose by hand, and within the memory of each of these.
 
     python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1]
