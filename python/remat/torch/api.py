@@ -12,6 +12,7 @@ import remat
 
 from .base.account import account
 from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
+from .base.fitted_module import report_of
 from .base.given import check_step
 from .base.private import compiled_part
 from .base.progress import progress_line
@@ -29,14 +30,14 @@ from .steps import steps_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    # A base of type Any: `fit` returns an object of the model's own class, accepted wherever the model is.
+    # A base of type Any: `fit` returns an object of a subclass, accepted wherever the model is.
     class _SameClass(torch.nn.Module, Any): ...
 else:
     _SameClass = torch.nn.Module
 
 
 class FittedModel(_SameClass):
-    """A model returned by :func:`fit`, for annotations: the model's own class, with a report.
+    """A model returned by :func:`fit`, for annotations: an instance of the model's class, with a report.
 
     Attributes:
         remat: the report: plans, predicted and measured peaks.
@@ -54,7 +55,9 @@ def fit(
     loss: Callable[[Any], torch.Tensor] | None = None,
     **options: Unpack[FitOptions],
 ) -> FittedModel:
-    """Make a model train within a byte budget. The result has the same class, parameters and `state_dict`.
+    """Make a model train within a byte budget. The result is an instance of the model's
+    class (of a subclass of the same name) and has the model's state: what is set on one of them (parameters,
+    attributes, hooks, `eval()`) the other one has too.
 
     Args:
         model: the model to train; it is not changed.
@@ -120,7 +123,7 @@ def fit(
     with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()
         fitted = _chosen(model, asked, sample_inputs, loss)
-        report: ModelReport = fitted.__dict__["remat"]
+        report: ModelReport = report_of(fitted)
         progress.set_result(report.outcome())
         report.set_seconds(spent.seconds())
     return cast(FittedModel, fitted)
@@ -170,7 +173,6 @@ def _traced(
     if asked.step is not None:
         session.step_inside(model)
     fitted = compiled(model, session)
-    fitted.__dict__["remat"] = session.shared.report
     preparation = Preparation(session, model, fitted, sample_inputs, loss)
     preparation.plan()
     if asked.verify:

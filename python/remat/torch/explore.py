@@ -13,6 +13,7 @@ from remat import _core
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
+from .base.fitted_module import report_of
 from .base.given import check_model, check_step
 from .base.progress import ProgressLine, progress_line
 from .base.units import format_bytes
@@ -221,7 +222,7 @@ def report(
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
     """
     check_model(model)
-    fitted: ModelReport | None = model.__dict__.get("remat")
+    fitted: ModelReport | None = report_of(model)
     if sample_inputs is None:
         if fitted is None:
             raise remat.UsageError("report: a model that was not planned needs sample_inputs")

@@ -16,6 +16,7 @@ import remat
 from .api import fit
 from .base.devices import runtime_of
 from .base.errors import VerificationError, errors_stand_alone
+from .base.fitted_module import report_of
 from .base.generators import generator_states, generators_kept
 from .base.given import check_step
 from .base.units import format_bytes
@@ -185,7 +186,7 @@ def _timed(device: torch.device, seconds: list[float]) -> Iterator[None]:
 
 def _peak(step: Callable[[], None], model: torch.nn.Module, inputs: Any) -> int:
     """The peak of a step that makes its gradients, without a plan."""
-    planned: ModelReport | None = model.__dict__.get("remat")
+    planned: ModelReport | None = report_of(model)
     for _ in range(_MEASUREMENTS):
         model.zero_grad()
         for tensor in tensors_in(inputs):

@@ -75,7 +75,8 @@ class DataDependent(nn.Module):
 def test_the_fitted_model_is_the_same_model() -> None:
     model, inputs = case("encoder").build()
     fitted = fit(model, inputs, "80%")
-    assert type(fitted) is type(model)
+    assert isinstance(fitted, type(model))
+    assert fitted.__dict__ is model.__dict__
     assert list(fitted.state_dict()) == list(model.state_dict())
     assert all(a is b for a, b in zip(fitted.parameters(), model.parameters(), strict=True))
     assert not hasattr(model, "remat")
@@ -562,6 +563,74 @@ def test_fit_leaves_no_trace_in_the_model() -> None:
     twin = copy.deepcopy(model)
     assert not train(fitted, (x,)).differences(train(twin, (x,)))
     assert (fitted.n, fitted.ema.equal(twin.ema)) == (twin.n, True)
+
+
+class Child(nn.Linear):
+    """A layer that knows its model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(16, 16)
+        self.model = weakref.ref(model)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).tanh() * self.model().scale
+
+
+class KnowsItself(nn.Module):
+    """Hooks, attributes and children that refer to the model itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.feature = 2.0, None
+        self.layers = nn.Sequential(*(Child(self) for _ in range(4)))
+        self.layers[2].register_forward_hook(self.keep)
+        self.drop = self.dropped
+
+    def keep(self, _module: nn.Module, _args: Any, result: torch.Tensor) -> None:
+        self.feature = result
+
+    def dropped(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.3, self.training)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.drop(self.layers(x))
+        return (y * torch.sigmoid(self.feature)).square().mean()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_what_refers_to_the_model_sees_what_is_set_on_the_fitted_one(executor: str) -> None:
+    torch.manual_seed(0)
+    model, x = KnowsItself(), torch.randn(64, 16)
+    torch.manual_seed(0)
+    twin = KnowsItself()
+    fitted: Any = fit(model, x, "100%", executor=executor)
+    del model
+    gc.collect()
+    for each in (fitted, twin):
+        each.scale = 1.5
+    assert not train(fitted, (x,)).differences(train(twin, (x,)))
+    for each in (fitted, twin):
+        each.eval()
+    assert not train(fitted, (x,)).differences(train(twin, (x,)))
+
+
+def test_a_fitted_model_is_of_the_models_class_and_its_copies_too() -> None:
+    model, x = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4))), torch.randn(32, 16)
+    fitted: Any = fit(model, x, "100%", loss=lambda y: y.square().sum())
+    assert isinstance(fitted, nn.Sequential)
+    assert repr(fitted) == repr(model)
+    assert not hasattr(model, "remat")
+    for copied in (copy.copy(fitted), copy.deepcopy(fitted)):
+        assert type(copied) is nn.Sequential
+        assert copied.remat is None
+    first = fitted[:2]
+    assert first(x).equal(model[1](model[0](x)))
+    assert first.remat is None
+    assert copy.deepcopy(first)(x).equal(first(x))
+    assert len(pickle.loads(pickle.dumps(first))) == 2
+    again: Any = fit(fitted, x, "100%", loss=lambda y: y.square().sum())
+    assert type(again).__mro__[2] is nn.Sequential
+    assert again(x).equal(fitted(x))
 
 
 def wrapped_in(how: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:

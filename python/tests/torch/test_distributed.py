@@ -181,7 +181,7 @@ SHARDED = """
         dist.all_gather_object(plans, [list(part.plan.steps) for part in parts])
         assert plans[0] == plans[1]
         # The model itself stays as it was.
-        assert type(fitted) is type(model) and same(train(model), expected)
+        assert isinstance(fitted, type(model)) and same(train(model), expected)
         return fitted
 """
 

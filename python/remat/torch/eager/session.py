@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,11 +14,12 @@ import remat
 from ..base.allocator import is_traced
 from ..base.devices import default_device, runtime_of
 from ..base.errors import VerificationError, errors_stand_alone, log
+from ..base.fitted_module import fitted_module
 from ..base.given import arguments_in
 from ..base.held import Holder, tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
-from ..base.private import COMPILED_CALL, eager_call, is_transformed, packs_saved_tensors
+from ..base.private import eager_call, is_transformed, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import is_amount
@@ -425,10 +425,7 @@ def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat
 def eager_fitted(
     model: torch.nn.Module, options: Options, sample_inputs: Any, loss: Loss | None
 ) -> torch.nn.Module:
-    """A copy of the model whose calls run by a plan in eager mode."""
-    fitted = copy.copy(model)
-    session = EagerSession(fitted, options, loss)
+    """A module with the model's state whose calls run by a plan in eager mode."""
+    session = EagerSession(model, options, loss)
     session.prepare(arguments_in(sample_inputs))
-    fitted.__dict__[COMPILED_CALL] = errors_stand_alone(session.__call__)
-    fitted.__dict__["remat"] = session.report
-    return fitted
+    return fitted_module(model, errors_stand_alone(session.__call__), session.report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,10 +12,10 @@ import remat
 from ..base.account import phase
 from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone, log
+from ..base.fitted_module import fitted_module
 from ..base.generators import generator_states
 from ..base.given import arguments_in
 from ..base.private import (
-    COMPILED_CALL,
     compiled_apart,
     eager_call,
     global_module_hooks,
@@ -34,14 +33,15 @@ from .varying import SymbolsDifferError
 
 
 def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
-    """A copy of the module whose calls go through the session's backend, as with `Module.compile`."""
+    """A module with the model's state, whose calls go through the session's backend."""
+    report = session.shared.report
     if session.sharding is not None:
-        return session.sharding.compiled(lambda call: _compiled_call(call, session))
-    fitted = copy.copy(model)
-    call = _compiled_call(eager_call(fitted), session)
+        call = session.sharding.compiled(lambda call: _compiled_call(call, session))
+        return session.sharding.shared_with(fitted_module(model, call, report))
+    call = _compiled_call(eager_call(model), session)
     if session.shared.options.verify:
-        call = _proved(call, fitted, session)
-    fitted.__dict__[COMPILED_CALL] = call
+        call = _proved(call, model, session)
+    fitted = fitted_module(model, call, report)
     # Dynamo keeps the session longer.
     when_gone(fitted, session.shared.pipeline.pool.release)
     return fitted

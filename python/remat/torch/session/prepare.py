@@ -32,7 +32,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Preparation:
-    """model: the user's; fitted: its copy that calls the session; loss: of its outputs, if outside."""
+    """model: the user's; fitted: with its state, calls the session; loss: of its outputs, if outside."""
 
     session: Session
     model: torch.nn.Module
@@ -296,7 +296,7 @@ class Preparation:
     def _untouched(self) -> Iterator[Snapshot]:
         """Restores all state; from the first code beside graphs on, including all values."""
         unplanned, sharded = self.session.unplanned, self.session.sharding is not None
-        roots = (self.fitted, self.sample_inputs, self.loss)
+        roots = (self.model, self.sample_inputs, self.loss)
         with (
             self._without_gradients(),
             untouched(*roots, only_buffers=sharded, runs=not unplanned.is_empty) as snapshot,

@@ -205,37 +205,34 @@ class Sharding:
         for module in self.modules:
             module.reshard()
 
-    def compiled(self, compile_call: Callable[[Callable[..., Any]], Callable[..., Any]]) -> torch.nn.Module:
-        """A module that shares all state with the model, whose calls run compiled forwards between the hooks
-        of the sharded modules. The model is not changed.
+    def compiled(
+        self, compile_call: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """Calls of the model that run compiled forwards between the hooks of sharded modules. The model is
+        changed during calls only.
         """
-        root = self._copy()
         replaced = [
             (module, {"forward": compile_call(module.forward), COMPILED_CALL: _eager_hooks(module)})
             for module in self.modules
             if module is not self.model
         ]
+        call = eager_call(self.model)
         if self.model in self.modules:
-            root.__dict__["forward"] = compile_call(root.forward)
-            call = eager_call(root)
+            replaced.append((self.model, {"forward": compile_call(self.model.forward)}))
         else:
-            call = compile_call(eager_call(root))
+            call = compile_call(call)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with _replaced(replaced):
                 return call(*args, **kwargs)
 
-        root.__dict__[COMPILED_CALL] = run
-        return root
+        return run
 
-    def _copy(self) -> torch.nn.Module:
-        """`copy.copy` would lose the sharding."""
-        model: Any = self.model
-        copied: Any = object.__new__(type(model))
-        copied.__dict__.update(model.__dict__)
-        if model in self.modules:
-            share_sharding(copied, model)
-        return copied
+    def shared_with(self, fitted: torch.nn.Module) -> torch.nn.Module:
+        """The fitted module, with the model's sharding."""
+        if self.model in self.modules:
+            share_sharding(fitted, self.model)
+        return fitted
 
 
 def _eager_hooks(module: Any) -> Callable[..., Any]:

@@ -1,0 +1,100 @@
+"""The module that `fit` returns."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+from .private import COMPILED_CALL
+
+_CALL, _REPORT, _MODEL = "_remat_call", "_remat_report", "_remat_model"
+
+
+class _Fitted:
+    """Mixed into the class of a model. Its state is the model's own `__dict__`: hooks, children and bound
+    methods that refer to the model see what is set on the fitted one, and the other way round. Its own are
+    slots only; instances that PyTorch or users make of its class have nothing in them and run unplanned.
+    """
+
+    __slots__ = ()
+    _remat_class: type[torch.nn.Module]
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """That of the model's class may register it by name."""
+
+    @property
+    def _compiled_call_impl(self) -> Callable[..., Any] | None:
+        call: Callable[..., Any] | None = _slot(self, _CALL)
+        return self.__dict__.get(COMPILED_CALL) if call is None else call
+
+    @_compiled_call_impl.setter
+    def _compiled_call_impl(self, call: Callable[..., Any]) -> None:
+        object.__setattr__(self, _CALL, call)
+
+    @property
+    def remat(self) -> Any:
+        return self.__dict__.get("remat") if _slot(self, _CALL) is None else report_of(self)
+
+    def __copy__(self) -> Any:
+        return self._without_plan(copy.copy(model_behind(self)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._without_plan(copy.deepcopy(model_behind(self), memo))
+
+    def _without_plan(self, copied: Any) -> Any:
+        if report_of(self) is not None:
+            copied.__dict__["remat"] = copy.deepcopy(report_of(self))
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced = model_behind(self).__reduce_ex__(protocol)
+        if not isinstance(reduced, tuple):
+            return reduced
+        # Pickle wants a function of another name where an object is made of another class.
+        make, args, *rest = reduced
+        if report_of(self) is not None and rest and isinstance(rest[0], dict):
+            rest[0] = {**rest[0], "remat": report_of(self)}
+        return (functools.partial(make, *args), (), *rest)
+
+
+def _slot(module: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(module, name)
+    except AttributeError:
+        return None
+
+
+def fitted_module(model: torch.nn.Module, call: Callable[..., Any], report: Any) -> torch.nn.Module:
+    """A module of the model's class and with its state, whose calls are `call` and whose attribute `remat` is
+    the report. The model is not changed, and lives as long as the result.
+    """
+    model = model_behind(model)
+    base = type(model)
+    own: dict[str, Any] = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
+    own |= {"__slots__": (_CALL, _REPORT, _MODEL), "_remat_class": base}
+    kind = types.new_class(base.__name__, (_Fitted, base), {}, lambda body: body.update(own))
+    fitted: Any = object.__new__(kind)
+    for name, value in ("__dict__", model.__dict__), (_CALL, call), (_REPORT, report), (_MODEL, model):
+        object.__setattr__(fitted, name, value)
+    return cast(torch.nn.Module, fitted)
+
+
+def model_behind(module: Any) -> Any:
+    """The model that a fitted module was made of; any other module itself."""
+    if not isinstance(module, _Fitted):
+        return module
+    model = _slot(module, _MODEL)
+    if model is None:
+        model = object.__new__(module._remat_class)
+        object.__setattr__(model, "__dict__", module.__dict__)
+    return model
+
+
+def report_of(module: Any) -> Any:
+    """The report of a fitted module; None for others, copies of a fitted one among them."""
+    return _slot(module, _REPORT) if isinstance(module, _Fitted) else None
