@@ -633,6 +633,45 @@ def test_a_fitted_model_is_of_the_models_class_and_its_copies_too() -> None:
     assert again(x).equal(fitted(x))
 
 
+class WritesItsWeights(nn.Module):
+    """Prototypes that are scaled in each forward, as those of SwaV."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 16))
+        self.prototypes = nn.Linear(16, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.prototypes.weight.mul_(0.9)
+        return self.prototypes(self.body(x)).square().mean()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_parameters_that_a_forward_writes_to_are_restored(executor: str) -> None:
+    model, x = WritesItsWeights(), torch.randn(32, 16)
+    twin = copy.deepcopy(model)
+    fitted = fit(model, x, "100%", executor=executor)
+    assert model.prototypes.weight.equal(twin.prototypes.weight)
+    assert not train(fitted, (x,)).differences(train(twin, (x,)))
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_a_loss_may_write_to_outputs_and_a_model_to_activations(executor: str) -> None:
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        return y.div_(0.7).log_softmax(-1)[:, 0].mean()
+
+    stem = nn.Linear(16, 16)
+    layers = (m for _ in range(3) for m in (nn.Linear(16, 16), nn.GELU()))
+    model, x = nn.Sequential(nn.ReLU(inplace=True), *layers, nn.Linear(16, 16)), torch.randn(32, 16)
+    twins = copy.deepcopy([stem, model])
+    fitted = fit(model, stem(x), "100%", loss=loss, executor=executor)
+    loss(fitted(stem(x))).backward()
+    loss(twins[1](twins[0](x))).backward()
+    for own, other in ((stem, twins[0]), (model, twins[1])):
+        assert all(a.grad.equal(b.grad) for a, b in zip(own.parameters(), other.parameters(), strict=True))
+
+
 def wrapped_in(how: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
     """What users put around a model's call, all of which decide what becomes of saved tensors."""
 

@@ -41,6 +41,7 @@ from torch._C._profiler import (
     _ExtraFields_Allocation as AllocationFields,
 )
 from torch._decomp import decomposition_table
+from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo import (
     convert_frame,
     output_graph,
@@ -750,14 +751,12 @@ def is_view(tensor: torch.Tensor) -> bool:
 @contextmanager
 def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[None]:
     """While it lasts, results of ops on fake tensors are what `correct` makes of them, given op, arguments,
-    keywords and result. `FakeTensorMode.dispatch`.
+    keywords and result, outside of the mode. `FakeTensorMode.dispatch`.
     """
     plain: Any = FakeTensorMode.dispatch
 
     def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = plain(self, func, types, args, kwargs)
-        with self:
-            return correct(func, args, kwargs or {}, result)
+        return correct(func, args, kwargs or {}, plain(self, func, types, args, kwargs))
 
     with replaced(FakeTensorMode, "dispatch", dispatch):
         yield
@@ -1080,6 +1079,7 @@ __all__ = [
     "get_compilation_metrics",
     "graph_break_reasons",
     "is_traceable_wrapper_subclass",
+    "no_python_dispatcher",
     "suggest_memory_format",
     "with_autograd_in_dispatch",
     "without_dispatch_modes",

@@ -18,10 +18,11 @@ from torch.utils._pytree import tree_map
 
 from ..base.errors import log
 from ..base.nodes import tensors_of
-from ..base.private import FakeTensor, results_made_by
+from ..base.private import FakeTensor, results_made_by, suggest_memory_format
 from ..base.step import StepGraph
 from ..trace.gradients import takes_gradient
 from ..trace.inplace import OVER
+from ..trace.strides import with_strides_of_ones
 from .cost import Cost, Layout, call_signature, signature
 
 
@@ -42,10 +43,15 @@ def real_layouts(node: fx.Node, result: Any) -> tuple[Layout, ...]:
 
 
 def lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
-    """Compares layouts; strides of dimensions of size 1 or 0 do not count."""
+    """Compares layouts; strides of dimensions of size 1 or 0 do not count, but where convolutions choose a
+    memory format by them.
+    """
     return traced.untyped_storage().nbytes() == real.untyped_storage().nbytes() and (
         real.numel() == 0
-        or all(a == b or n == 1 for a, b, n in zip(traced.stride(), real.stride(), real.shape, strict=True))
+        or (
+            all(a == b or n == 1 for a, b, n in zip(traced.stride(), real.stride(), real.shape, strict=True))
+            and (real.dim() not in (4, 5) or suggest_memory_format(traced) is suggest_memory_format(real))
+        )
     )
 
 
@@ -86,15 +92,12 @@ class Layouts:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Traces inside the block use the real layouts."""
-        if not self._known:
-            yield
-            return
         with results_made_by(self._corrected):
             yield
 
     def _corrected(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         if func not in self._targets:
-            return result
+            return with_strides_of_ones(func, args, kwargs, result)
         try:
             layouts = self._known.get(call_signature(func, args, kwargs))
         except RuntimeError:  # sizes that are symbols
@@ -107,8 +110,9 @@ class Layouts:
         )
 
 
-def _made(traced: torch.Tensor, layout: Layout) -> torch.Tensor:
+def _made(traced: FakeTensor, layout: Layout) -> torch.Tensor:
     """A traced tensor with this layout."""
     offset, size, *strides = layout
-    flat = torch.empty(size // traced.dtype.itemsize, dtype=traced.dtype, device=traced.device)
-    return flat.as_strided(traced.shape, strides, offset)
+    with traced.fake_mode:
+        flat = torch.empty(size // traced.dtype.itemsize, dtype=traced.dtype, device=traced.device)
+        return flat.as_strided(traced.shape, strides, offset)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
@@ -16,6 +16,7 @@ from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError, log
 from ..base.held import tensors_held
+from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
 from ..base.storages import tensor_storages
@@ -444,8 +445,18 @@ class Preparation:
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         parameters = list(self.model.parameters())
         graded = [t for t in (*parameters, *inputs) if t.requires_grad]
+        given = zip(tree_leaves(call), tree_leaves((args, kwargs)), strict=True)
+        results = {id(own) for item, own in given if isinstance(item, torch.Tensor) and not item.is_leaf}
+
+        def shown(item: Any) -> Any:
+            return as_result(item) if id(item) in results else item
+
+        def forward() -> Any:
+            own = tree_map(shown, (args, kwargs))
+            return self._call(*own[0], **own[1])
+
         return TrainingStep(
-            forward=lambda: self._call(*args, **kwargs),
+            forward=forward,
             loss=self._losses,
             parameters=list({id(t): t for t in graded}.values()),
             resident=[self.model, args, kwargs],

@@ -12,6 +12,7 @@ import remat
 
 from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
+from ..base.leaves import as_result, is_written_leaf
 from ..base.nodes import dense_bytes, storage_bytes
 from ..base.private import is_view
 from ..run.outputs import Gradient
@@ -50,6 +51,18 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
 
     Its workspace is the peak of it and its backward beyond the outputs and their gradients.
     """
+    try:
+        return _measured(loss, outputs, inputs, lambda leaf: leaf)
+    except RuntimeError as error:
+        if not is_written_leaf(error):
+            raise
+    return _measured(loss, outputs, inputs, as_result)
+
+
+def _measured(
+    loss: Loss, outputs: Any, inputs: Any, shown: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[int, int, dict[int, Gradient]]:
+    """shown: what the loss gets for a leaf."""
     leaf_of: dict[int, Any] = {}
 
     def as_leaf(item: Any) -> Any:
@@ -74,8 +87,11 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
             leaf.register_hook(lambda gradient, key=key: strides.update({key: strides_to_trace(gradient)}))
     values: list[torch.Tensor] = []
 
+    def given_for(item: Any) -> Any:
+        return shown(item) if isinstance(item, torch.Tensor) and item.requires_grad else item
+
     def run() -> None:
-        value = value_of(loss, leaves_only)
+        value = value_of(loss, tree_map(given_for, leaves_only))
         value.backward()
         values.append(value.detach())
 

@@ -301,6 +301,7 @@ class Preparation:
             self._without_gradients(),
             untouched(*roots, only_buffers=sharded, runs=not unplanned.is_empty) as snapshot,
             unplanned.told(snapshot.keep_values),
+            self.session.shared.noting_writes(snapshot.keep_before_write),
         ):
             yield snapshot
 

@@ -61,6 +61,7 @@ from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
 from .unplanned import KEPT
+from .untouched import WritesNoted
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
 # Phases of making a plan, in sequence.
@@ -277,13 +278,17 @@ class Region:
 
     def _run(self, run: Any, args: Sequence[Any], planned: bool = False) -> Any:
         """planned: writes to arguments are steps of a plan, which counts them."""
+        note = self.shared.before_write
+        noted = nullcontext() if note is None else WritesNoted(note)
         if self._overwritten is not None:
-            return run(*args)
+            with noted:
+                return run(*args)
         versions = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         # Batch norm updates its statistics without counting a write.
         looked_at = set() if planned else {i for i in _may_be_overwritten(args) if has_data(args[i])}
         values = {i: args[i].detach().clone() for i in looked_at}
-        results = run(*args)
+        with noted:
+            results = run(*args)
         after = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         self._overwritten = {
             i

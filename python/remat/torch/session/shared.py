@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+import torch
+
 from ..base.errors import log
 from ..base.modes import Casts
 from ..base.private import replaced
@@ -24,6 +26,7 @@ class Shared:
     is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode, and nothing
         is learned from them. is_measuring: gradients go to nobody.
     is_keeping: calls without a plan keep what gradients need: the model asks for some itself.
+    before_write: called with each tensor that an op of a graph is about to write to.
     bookkeeping: held by a thread while it notes its call.
     backward_starts: called when the backward of a graph does.
     doubts: called with a reason for which a trace may make other last bits than eager mode.
@@ -44,6 +47,7 @@ class Shared:
         self.watch = StepWatch()
         self.report = ModelReport()
         self.is_preparing = self.is_proving = self.is_measuring = self.is_keeping = False
+        self.before_write: Callable[[torch.Tensor], object] | None = None
         self.bookkeeping = threading.RLock()
         self.backward_starts, self.doubts = backward_starts, doubts
         # Plans may be forgotten.
@@ -83,6 +87,9 @@ class Shared:
 
     def measuring(self) -> AbstractContextManager[None]:
         return replaced(self, "is_measuring", True)
+
+    def noting_writes(self, note: Callable[[torch.Tensor], object]) -> AbstractContextManager[None]:
+        return replaced(self, "before_write", note)
 
     def keeping(self) -> AbstractContextManager[None]:
         return replaced(self, "is_keeping", True)

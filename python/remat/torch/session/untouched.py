@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..base.generators import generator_states, set_generator_states
 from ..base.nodes import storage_bytes
-from ..base.private import global_module_hooks, storage_id
+from ..base.private import OpOverload, TorchDispatchMode, global_module_hooks, schema, storage_id
 from .kept import (
     Array,
     ClassAttributes,
@@ -51,7 +52,7 @@ class Snapshot:
     only_buffers: nothing but values of buffers and generators, where attributes are the affair of a library
         that shards the model.
     runs: code of the model is carried out, not only graphs: values of parameters are kept, too. `keep_values`
-        is for who finds that out later.
+        is for who finds that out later, `keep_before_write` for graphs that write to parameters.
     """
 
     def __init__(self, *roots: Any, only_buffers: bool = False, runs: bool = True) -> None:
@@ -188,6 +189,27 @@ def _is_of_others(module: Any) -> bool:
 def _is_walked(kind: type) -> bool:
     """True if an object of this class (not a PyTorch module) is state of its holder."""
     return _package(kind.__module__) in _HOLDERS or not _is_of_others(kind.__module__)
+
+
+class WritesNoted(TorchDispatchMode):
+    """Inside the block, `note` is called with each tensor that an op is about to write to."""
+
+    def __init__(self, note: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, OpOverload) and schema(func).is_mutable:
+            for i, argument in enumerate(schema(func).arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    given = args[i] if i < len(args) else kwargs.get(argument.name)
+                    for tensor in tree_leaves(given):
+                        if isinstance(tensor, torch.Tensor):
+                            self._note(tensor)
+        return func(*args, **kwargs)
 
 
 @contextmanager

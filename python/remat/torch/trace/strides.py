@@ -1,8 +1,12 @@
-"""Gives tensors written in place the strides of eager mode.
+"""Gives traced tensors the strides of eager mode.
 
 Eager mode keeps the strides of a tensor that it writes to. Tracing makes a new tensor, with the strides of
 the out-of-place op: `masked_fill` of a channels-last image is contiguous. Sums over it, and kernels that read
 it, then differ in the last bits; random numbers are placed differently.
+
+Dimensions of one element have other strides in a trace than kernels give them. They place no element, but
+convolutions choose a memory format by them: images of a batch of one may be channels-last in a trace only,
+with other workspaces and other layouts of all later results.
 """
 
 from __future__ import annotations
@@ -11,15 +15,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from ..base.private import OpOverload, TorchDispatchMode, _disable_current_modes, overload_name, schema
+from ..base.private import (
+    FakeTensor,
+    OpOverload,
+    TorchDispatchMode,
+    _disable_current_modes,
+    no_python_dispatcher,
+    overload_name,
+    schema,
+)
+from .tangents import same_strides
 
 aten: Any = torch.ops.aten
 
 # Ops with other names if not in place. Other random ops draw into a clone.
 _FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
 _RANDOM = {aten.bernoulli_.float, aten.bernoulli_.Tensor}
+
+# Beside views and pointwise ops.
+_OF_ONE_INPUT = {aten._unsafe_view.default, aten.empty_like.default, aten.zeros_like.default}
 
 
 class EagerStrides(TorchDispatchMode):
@@ -60,12 +76,38 @@ def _functional(func: Any) -> Any:
 
 def _may_move(target: Any) -> bool:
     """True if a new tensor could have other strides."""
-    return (
-        isinstance(target, torch.Tensor)
-        and target.layout is torch.strided
-        and all(type(size) is int for size in (*target.shape, *target.stride()))
-        and not target.is_contiguous()
-    )
+    return isinstance(target, torch.Tensor) and _is_plain(target) and not target.is_contiguous()
+
+
+def with_strides_of_ones(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """The result of an op on fake tensors, with the strides that views and pointwise ops really give to
+    dimensions of one element. To be called outside of the fake mode.
+    """
+    if (
+        not isinstance(result, FakeTensor)
+        or result.dim() < 3
+        or not _is_plain(result)
+        or 1 not in result.shape
+    ):
+        return result
+    if not (func.is_view or torch.Tag.pointwise in func.tags or func in _OF_ONE_INPUT):
+        return result
+    given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+    if any(item is result or not _is_plain(item) for item in given):
+        return result
+    strides = _strides(func, args, kwargs | ({"device": "meta"} if kwargs.get("device") else {}))
+    if (
+        strides is None
+        or strides == result.stride()
+        or not same_strides(result.shape, strides, result.stride())
+    ):
+        return result
+    with result.fake_mode:
+        return result.as_strided(result.shape, strides, result.storage_offset())
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
 
 
 def _strides(functional: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, ...] | None:
@@ -76,7 +118,8 @@ def _strides(functional: Callable[..., Any], args: Any, kwargs: Any) -> tuple[in
             return item
         return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
 
-    with _disable_current_modes():
+    # The Python dispatcher has models of kernels too.
+    with _disable_current_modes(), no_python_dispatcher():
         try:
             result: torch.Tensor = functional(*tree_map(described, args), **tree_map(described, kwargs))
         except (RuntimeError, NotImplementedError):
