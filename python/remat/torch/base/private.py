@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 import warnings
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, cast
@@ -837,13 +837,15 @@ def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
 @contextmanager
 def without_accumulate_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Inside the block, these leaves have no hooks after accumulation."""
-    before = [(tensor, tensor._post_accumulate_grad_hooks) for tensor in tensors]
-    for tensor, _ in before:
-        tensor._post_accumulate_grad_hooks = None
+    before = [(tensor, tensor._post_accumulate_grad_hooks, OrderedDict[Any, Any]()) for tensor in tensors]
+    for tensor, _, inside in before:
+        tensor._post_accumulate_grad_hooks = inside
     try:
         yield
     finally:
-        for tensor, hooks in before:
+        for tensor, hooks, inside in before:
+            # None makes autograd forget nothing.
+            inside.clear()
             tensor._post_accumulate_grad_hooks = hooks
 
 
