@@ -314,3 +314,76 @@ def test_ddp_around_a_fitted_model(tmp_path: Path) -> None:
         gc.collect()
         dist.destroy_process_group()
     assert same(*found)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_optimizer_in_hooks_of_the_users_own_steps_once_a_step(when: str) -> None:
+    def trained(fits: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, optimizers = Noisy(), {}
+
+        def step(p: torch.Tensor) -> None:
+            optimizers[p].step()
+            p.grad = None
+
+        def hook() -> None:
+            for p in model.parameters():
+                optimizers[p] = torch.optim.Adam([p], 0.01)
+                p.register_post_accumulate_grad_hook(step)
+
+        if when == "before":
+            hook()
+        run = remat.torch.fit(model, inputs(), "85%", **QUICK) if fits else model
+        if when == "after":
+            hook()
+        for size in (128, 32, 32):
+            torch.manual_seed(size)
+            run(inputs()[:size]).backward()
+        steps = [optimizers[p].state[p]["step"] for p in model.parameters()]
+        return [*steps, *(p.detach() for p in model.parameters())]
+
+    assert same(trained(True), trained(False))
+
+
+def test_a_call_whose_step_cannot_be_recorded_runs_without_a_plan(caplog: pytest.LogCaptureFixture) -> None:
+    class Logits(Noisy):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = F.gelu(layer(x))
+            return x
+
+    labels, x = torch.arange(128) % WIDTH, inputs()
+    model = Logits()
+    twin = copy.deepcopy(model)
+    fitted = remat.torch.fit(model, x, "85%", loss=lambda y: F.cross_entropy(y, labels), **QUICK)
+    for size in (128, 32, 200):
+        rows = torch.cat((x, x))[:size]
+        for each in (fitted, twin):
+            each.zero_grad()
+            each(rows).square().mean().backward()
+        assert all(p.grad.equal(q.grad) for p, q in zip(fitted.parameters(), twin.parameters(), strict=True))
+    assert caplog.text.count("could not be recorded (ValueError: Expected input batch_size (32)") == 1
+    fitted.requires_grad_(False)
+    assert fitted(x[:48]).equal(twin(x[:48]))
+
+
+def test_a_recorded_backward_ends_at_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    class Hyper(Noisy):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x @ self.made)
+
+    outside = nn.Linear(WIDTH, WIDTH)
+    model, x = Hyper(), inputs()
+    model.made = torch.eye(WIDTH)
+    fitted = remat.torch.fit(model, x, "85%", **QUICK)
+    fitted.made = outside(torch.eye(WIDTH)).tanh()
+    fitted(x[:32]).backward()
+    found = outside.weight.grad
+    outside.weight.grad = None
+    assert "reads tensors with a graph of their own" in caplog.text
+    torch.manual_seed(0)
+    model.made = outside(torch.eye(WIDTH)).tanh()
+    assert found is not None
+    with pytest.raises(remat.torch.UnsupportedModelError, match="with a graph of their own"):
+        remat.torch.fit(model, x, "85%", **QUICK)
+    assert outside.weight.grad is None

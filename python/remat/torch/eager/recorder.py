@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..base.leaves import is_shown
 from ..base.nodes import storage_bytes
 from ..base.private import (
     OpsMode,
@@ -191,7 +192,7 @@ class Recorder(OpsMode):
         self.outputs: list[int | None] = []
         self.gradients: set[int] = set()
         self.modules = modules or Modules()
-        self.in_autocast = False
+        self.in_autocast = self.reads_other_graphs = False
         self.digests: list[bytes] = []
         self.asked_for: list[tuple[int, int]] = []
         self._clock, self._mark, self._evictor = clock, mark, evictor
@@ -209,6 +210,7 @@ class Recorder(OpsMode):
         self.in_autocast = self.in_autocast or (self.phase == FORWARD and is_autocast_around())
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
+        self.reads_other_graphs = self.reads_other_graphs or any(map(self._is_of_another_graph, given))
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
         evictor, number = self._evictor, len(self.ops)
         if kind.written and self._before_write is not None:
@@ -315,6 +317,16 @@ class Recorder(OpsMode):
             self.external[address] = storage_bytes(tensor)
             self.addresses[known.value.number] = address
         return known
+
+    def _is_of_another_graph(self, tensor: torch.Tensor) -> bool:
+        """True for a tensor that autograd made before: a backward would go on there."""
+        if self.phase == BACKWARD or tensor.grad_fn is None or is_shown(tensor):
+            return False
+        # Autograd may have saved it already. Later reads may be of views that the step made.
+        known = self._known(tensor)
+        return tensor.layout is torch.strided and (
+            known is None or (known.external and not known.value.reads)
+        )
 
     def _storage_of(self, tensor: torch.Tensor) -> _Storage | None:
         return self._known(tensor) or self._new(tensor, None)

@@ -69,6 +69,8 @@ class EagerSession:
         self._shapes = Shapes(options.max_shapes, borrows=is_amount(options.budget))
         self._call = eager_call(model)
         self._said: set[str] = set()
+        # Calls of which no step could be recorded.
+        self._unrecorded: set[Key] = set()
         # The last report, until a call has other plans.
         self._outdated: list[PlanReport] = []
         self._in_use: Callable[[], int] | None = None
@@ -151,10 +153,25 @@ class EagerSession:
         borrowed, plans = self._borrowed(key, adds)
         if borrowed is not None:
             shape = borrowed.shape
-        elif self._shapes.is_known(key) or self._shapes.has_room():
-            shape = self._shape_of(key, call, adds)
+        elif key not in self._unrecorded and (self._shapes.is_known(key) or self._shapes.has_room()):
+            try:
+                shape = self._shape_of(key, call, adds)
+            except (remat.NoPlanError, VerificationError):
+                raise
+            except Exception as error:
+                if self.options.strict or not self._shapes.forget_unrecorded(key):
+                    raise
+                outputs = self._without_plan(call)
+                self._note_unrecorded(key, error)
+                return outputs
             plans = self._plans(shape, adds, call)
         else:
+            if key not in self._unrecorded:
+                self._say(
+                    "too many shapes",
+                    f"calls have more than {self.options.max_shapes} combinations of shapes (max_shapes): "
+                    "others stay within the budget without a plan",
+                )
             return self._without_plan(call)
         note_eager_step(plans[0].report)
         runs_again = any(plan.away for plan in plans)
@@ -279,14 +296,9 @@ class EagerSession:
         return plan
 
     def _without_plan(self, call: Call) -> Any:
-        """A call beyond the limit of shape combinations, within the largest budget of the others."""
+        """A call that has no record, within the largest budget of the others."""
         known = list(self._shapes.recorded())
         limit = max(plan.report.budget - plan.report.reserve for plan in self._shapes.plans())
-        self._say(
-            "too many shapes",
-            f"calls have more than {self.options.max_shapes} combinations of shapes (max_shapes): others "
-            "stay within the budget without a plan",
-        )
 
         def start(*_: Any) -> Evictor:
             device = self._preparation.device()
@@ -360,6 +372,16 @@ class EagerSession:
         )
         if more:
             shape.record_next(apart(call))
+
+    def _note_unrecorded(self, key: Key, error: Exception) -> None:
+        """No step of such a call could be recorded, although the call itself runs."""
+        self._unrecorded.add(key)
+        why = str(error).partition("\n")[0]
+        self._warn(
+            "not recorded",
+            "a call of another kind than before stays within the budget without a plan, since a step of it "
+            f"could not be recorded ({type(error).__name__}: {why})",
+        )
 
     def _look_at_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
         """Watches which outputs are held when the backward begins."""

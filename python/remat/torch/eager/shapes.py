@@ -157,6 +157,13 @@ class Shapes:
         shape = self._own.get(key)
         return shape is not None and bool(shape.recorded or shape.pending)
 
+    def forget_unrecorded(self, key: Key) -> bool:
+        """False if there is a record."""
+        if self._own[key].recorded:
+            return False
+        del self._own[key]
+        return True
+
     def has_room(self) -> bool:
         return sum(not shape.derived for shape in self._own.values()) < self._most
 

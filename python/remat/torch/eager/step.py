@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.allocator import is_traced
 from ..base.devices import runtime_of
+from ..base.errors import UnsupportedModelError
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
@@ -133,6 +134,12 @@ class TrainingStep:
             if recorder.in_autocast:
                 recorder.note_digests(digests_of(outputs))
             losses = self.loss(outputs)
+            if recorder.reads_other_graphs:
+                raise UnsupportedModelError(
+                    'executor="eager" cannot record a call that reads tensors with a graph of their own that '
+                    "are no arguments (attributes, swapped parameters, tensors in objects): its backward "
+                    "would go on there; pass them as arguments"
+                )
             recorder.begin_backward()
             self._backward(losses)
             left = [storage_id(p.grad) for p in self.parameters if has_dense_gradient(p)]
