@@ -387,3 +387,22 @@ def test_a_recorded_backward_ends_at_the_model(caplog: pytest.LogCaptureFixture)
     with pytest.raises(remat.torch.UnsupportedModelError, match="with a graph of their own"):
         remat.torch.fit(model, x, "85%", **QUICK)
     assert outside.weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_layer_that_is_compiled_inside_runs_compiled(backend: str) -> None:
+    class Inside(Noisy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(WIDTH, WIDTH)
+            self.inside.compile(backend=backend)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(F.gelu(self.inside(x)))
+
+    torch.manual_seed(0)
+    model = Inside()
+    torch.manual_seed(0)
+    fitted = remat.torch.fit(Inside(), inputs(), "85%", **QUICK)
+    assert same(gradients(fitted, inputs()), gradients(model, inputs()))

@@ -27,12 +27,6 @@ def as_result(leaf: torch.Tensor) -> torch.Tensor:
     return shown
 
 
-def is_shown(tensor: torch.Tensor) -> bool:
-    """True for what `as_result` made."""
-    node: Any = _Shown._backward_cls  # type: ignore[attr-defined]
-    return isinstance(tensor.grad_fn, node)
-
-
 def is_written_leaf(error: RuntimeError) -> bool:
     """True if autograd refuses that a leaf is written to."""
     return "leaf Variable that requires grad" in str(error)

@@ -46,6 +46,7 @@ from torch._dynamo import (
     convert_frame,
     output_graph,
     symbolic_convert,
+    trace_rules,
     utils as dynamo_utils,
 )
 from torch._dynamo.types import FrameAction, FrameExecStrategy
@@ -237,6 +238,14 @@ def compiled_apart(run: Callable[..., Any], backend: Any, dynamic: bool | None =
 # In order, as `graph_break_reasons`: what broke a graph in a loop, where 2.10 leaves the whole function
 # alone and does not tell why.
 loop_breaks: list[str] = []
+
+
+def leave_to_python(*packages: str) -> None:
+    """Dynamo does not compile functions of these packages, such as hooks that autograd calls in the middle of
+    compiled code. `trace_rules.add`.
+    """
+    for package in packages:
+        trace_rules.add(package)
 
 
 def prepare_dynamo() -> None:
@@ -771,6 +780,21 @@ def in_place(op: OpOverload) -> OpOverload:
 def use_code_generator_of(graph: fx.Graph, other: fx.Graph) -> None:
     """The code of a graph takes arguments and returns results as that of another. `_codegen` of graphs."""
     graph.set_codegen(copy.copy(other._codegen))
+
+
+def begin_of_graph() -> int:
+    """The number of the next node that autograd makes in this thread. `_sequence_nr` of nodes."""
+    with torch.enable_grad():
+        node: Any = torch.empty((), requires_grad=True).view(1).grad_fn
+    return int(node._sequence_nr()) + 1
+
+
+def is_made_before(tensor: torch.Tensor, begin: int) -> bool:
+    """True for the result of a node made before this one, but for a view of a leaf."""
+    node: Any = tensor.grad_fn
+    if node is None or node._sequence_nr() >= begin:
+        return False
+    return tensor._base is None or not tensor._base.is_leaf
 
 
 def view_base(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from ..base.errors import NothingToPlanError, UnsupportedModelError, log
 from ..base.held import tensors_held
 from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
-from ..base.private import eager_call
+from ..base.private import compiled_part, eager_call, leave_to_python
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
@@ -144,6 +144,7 @@ class Preparation:
         self._settled: Options | None = None
         self._pool: HostPool | None = None
         self._writes_parameters = self._in_training = False
+        self._compiles = compiled_part(model) is not None
 
     def begin_training(self) -> None:
         """From now on, steps run to make plans are interleaved with the user's."""
@@ -160,6 +161,12 @@ class Preparation:
         start = sum(step.resident_bytes().values()) + copies_beside(step, call, snapshot)
         start += runtime_of(step.device).taken_by_libraries()
         with phase("capture"), torch.enable_grad():
+            if self._compiles:
+                # Dynamo compiles nothing while ops are recorded, and would leave it so.
+                self._compiles = False
+                leave_to_python("remat.torch.base", "remat.torch.eager")
+                with step.without_traces(snapshot.restore):
+                    step.run_unplanned()
             with step.without_traces(snapshot.restore):
                 timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces(snapshot.restore):

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from ..base.leaves import is_shown
 from ..base.nodes import storage_bytes
 from ..base.private import (
     OpsMode,
     StorageWeakRef,
+    is_made_before,
     storage_id,
     storage_number,
     users_of_storage,
@@ -177,11 +177,13 @@ class Recorder(OpsMode):
         mark: Callable[[int | None, int], object] | None = None,
         evictor: Evictor | None = None,
         before_write: Callable[[torch.Tensor], object] | None = None,
+        begin: int = 0,
     ) -> None:
         """clock: of durations, in ns. mark: called at the begin of an op with its number (None: the following
         is not part of the step), to attribute the allocator's events, and with the evicted bytes that
         autograd waits for. evictor: evicts and restores tensors saved by autograd. before_write: called with
-        the tensors that an op is about to write to.
+        the tensors that an op is about to write to. begin: of the graph (`begin_of_graph`), to notice what is
+        read of others.
         """
         super().__init__()
         self.ops: list[Ran] = []
@@ -196,6 +198,7 @@ class Recorder(OpsMode):
         self.digests: list[bytes] = []
         self.asked_for: list[tuple[int, int]] = []
         self._clock, self._mark, self._evictor = clock, mark, evictor
+        self._begin = begin
         self._before_write = before_write
         self._storages: dict[int, _Storage] = {}
         self._watched: dict[int, Any] = {}
@@ -210,7 +213,9 @@ class Recorder(OpsMode):
         self.in_autocast = self.in_autocast or (self.phase == FORWARD and is_autocast_around())
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
-        self.reads_other_graphs = self.reads_other_graphs or any(map(self._is_of_another_graph, given))
+        self.reads_other_graphs = self.reads_other_graphs or any(
+            is_made_before(tensor, self._begin) for tensor in given
+        )
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
         evictor, number = self._evictor, len(self.ops)
         if kind.written and self._before_write is not None:
@@ -317,16 +322,6 @@ class Recorder(OpsMode):
             self.external[address] = storage_bytes(tensor)
             self.addresses[known.value.number] = address
         return known
-
-    def _is_of_another_graph(self, tensor: torch.Tensor) -> bool:
-        """True for a tensor that autograd made before: a backward would go on there."""
-        if self.phase == BACKWARD or tensor.grad_fn is None or is_shown(tensor):
-            return False
-        # Autograd may have saved it already. Later reads may be of views that the step made.
-        known = self._known(tensor)
-        return tensor.layout is torch.strided and (
-            known is None or (known.external and not known.value.reads)
-        )
 
     def _storage_of(self, tensor: torch.Tensor) -> _Storage | None:
         return self._known(tensor) or self._new(tensor, None)

@@ -159,9 +159,10 @@ class Shapes:
 
     def forget_unrecorded(self, key: Key) -> bool:
         """False if there is a record."""
-        if self._own[key].recorded:
+        shape = self._own.get(key)
+        if shape is not None and shape.recorded:
             return False
-        del self._own[key]
+        self._own.pop(key, None)
         return True
 
     def has_room(self) -> bool:

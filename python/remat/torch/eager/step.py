@@ -19,7 +19,7 @@ from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.modes import casting, casts_apart
-from ..base.private import storage_id, without_accumulate_hooks
+from ..base.private import begin_of_graph, storage_id, without_accumulate_hooks
 from ..base.storages import dense_parts, digest, tensor_storages
 from .durations import clock_of, take_off_calls
 from .ledger import Ledger
@@ -50,6 +50,9 @@ class TrainingStep:
     existing: int = 0
     copies: int = 0
     taken: dict[int, int] = field(default_factory=dict)
+
+    def run_unplanned(self) -> None:
+        self._backward(self.loss(self.forward()))
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
         """dropped: indices of outputs to drop before the backward."""
@@ -83,7 +86,9 @@ class TrainingStep:
         step within a budget. before_write: called with what an op is about to write to.
         """
         clock = clock_of(self.device)
-        make_recorder = partial(Recorder, self._modules(), evictor=evictor, before_write=before_write)
+        make_recorder = partial(
+            Recorder, self._modules(), evictor=evictor, before_write=before_write, begin=begin_of_graph()
+        )
         if traced:
             levels = levels_on(self.device)
             # On the CPU, durations come from the other record.
