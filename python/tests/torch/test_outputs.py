@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -523,3 +524,78 @@ def test_a_backward_that_keeps_its_graph_is_said_to_need_more(executor: str, cap
         value.backward(retain_graph=True)
         value.backward()
     assert len(said()) == 1
+
+
+OF_ONE_RESULT: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "itself and a view": lambda y: (y, y.view(-1)),
+    "two views": lambda y: (y[:, :8], y.view(-1)),
+    "a part and the transposed": lambda y: (y[:, :8], y.t()),
+}
+
+
+@pytest.mark.parametrize("stated", [True, False], ids=["loss", "no loss"])
+@pytest.mark.parametrize("name", OF_ONE_RESULT)
+def test_what_the_caller_writes_to_an_output_has_a_gradient_in_others(name: str, stated: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(16, 16), nn.GELU())))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return OF_ONE_RESULT[name](self.layers(x))
+
+    def loss(outputs: Any) -> torch.Tensor:
+        return outputs[0].square().mean()
+
+    model, x = Net(), torch.randn(32, 16)
+    twin = copy.deepcopy(model)
+    options: dict[str, Any] = {"loss": loss} if stated else {}
+    fitted = fit(model, x, "100%", executor="boxed", **options)
+    for _ in range(3):
+        for each in (fitted, twin):
+            each.zero_grad()
+            outputs = each(x)
+            outputs[1].mul_(2.0)
+            loss(outputs).backward()
+        assert all(p.grad.equal(q.grad) for p, q in zip(fitted.parameters(), twin.parameters(), strict=True))
+
+
+def test_a_tensor_that_is_returned_twice_may_be_read_at_either_place() -> None:
+    model, x = nn.Linear(16, 16), torch.randn(32, 16)
+    twice = Twice(model)
+    for i in (0, 1):
+        fitted = fit(twice, x, "100%", executor="boxed", loss=lambda y, i=i: y[i].square().mean())
+        fitted(x)[i].square().mean().backward()
+        found = model.weight.grad
+        model.weight.grad = None
+        model(x).square().mean().backward()
+        assert found is not None
+        assert found.equal(model.weight.grad)
+        model.weight.grad = None
+
+
+class Twice(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.layer(x)
+        return y, y
+
+
+class ReadsOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(6))
+
+    def forward(self, x: torch.Tensor, _unread: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x)).sin()
+        return x.square().mean()
+
+
+def test_an_input_that_is_not_read_is_within_the_budget() -> None:
+    x = torch.randn(256, 32)
+    needs = [fit(ReadsOne(), (x, torch.randn(rows, 32)), "100%").remat.keep_all_peak for rows in (1, 256)]
+    assert needs[1] - needs[0] == 255 * 32 * 4

@@ -26,6 +26,7 @@ class Watch:
     ) -> None:
         self._note = note
         self._direct: dict[int, int] = {}
+        self._views: set[int] = set()
         self._reached: set[int] = set()
         self._storages: dict[int, StorageWeakRef] = {}
         self._context = weakref.ref(context)
@@ -37,12 +38,17 @@ class Watch:
             if item.grad_fn is context:
                 self._direct[i] = item.output_nr
             elif item.grad_fn is not None:  # a view of an output
+                self._views.add(i)
                 item.grad_fn.register_prehook(_adding(self._reached, i))
         context.register_prehook(self._started)
 
     def _started(self, gradients: Sequence[Any]) -> None:
         graded = {i for i, position in self._direct.items() if gradients[position] is not None}
-        self._note(graded | self._reached, self._held())
+        direct = set(self._direct.values())
+        shown = sum(each is not None for i, each in enumerate(gradients) if i not in direct)
+        # A view that the caller has written to has another node since then.
+        is_written = shown > len({self._storages[i].cdata for i in self._reached})
+        self._note(graded | (self._views if is_written else self._reached), self._held())
 
     def _held(self) -> set[int]:
         """Outputs held by a tensor other than those that the backward itself has saved."""

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import is_number, module_of, output_node, outputs_of
-from ..base.private import BACKWARD_HOLDS_ARGUMENTS
+from ..base.private import BACKWARD_HOLDS_ARGUMENTS, storage_id
 from ..base.step import OutputUse
 from ..trace.tangents import Strides, name_of_output
 
@@ -31,6 +31,8 @@ class Usage:
         first backward. tangents_held: was a gradient of an output alive after the backward?
     strides: of gradients of outputs, by name (trace/tangents.py), where they are not as traced.
     assumed: outputs of `graded` of which that is not known.
+    shared: for outputs that share memory, all of these: what the caller writes to one of them belongs to the
+        graph of the others, so that none is cut off alone.
     """
 
     count: int
@@ -40,6 +42,7 @@ class Usage:
     tangents_held: bool | None = None
     strides: dict[str, Strides] = field(default_factory=dict)
     assumed: frozenset[int] = frozenset()
+    shared: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, gm: fx.GraphModule, stated: str | None) -> Usage:
@@ -47,7 +50,7 @@ class Usage:
         outputs = outputs_of(gm)
         vals = [n.meta.get("example_value") if isinstance(n, fx.Node) else None for n in outputs]
         graded = {i for i, val in enumerate(vals) if isinstance(val, torch.Tensor) and val.requires_grad}
-        usage = cls(len(outputs), frozenset(graded))
+        usage = cls(len(outputs), frozenset(graded), shared=_shared(vals))
         if stated is None:
             return usage
         held = frozenset(range(len(outputs)) if stated == "held" else ())
@@ -77,7 +80,11 @@ class Usage:
         return OutputUse(self.without_gradient(), dropped, self.tangents_held is not False)
 
     def without_gradient(self) -> frozenset[int]:
-        return frozenset() if self.graded is None else self.differentiable - self.graded
+        if self.graded is None:
+            return frozenset()
+        return frozenset(
+            i for i in self.differentiable - self.graded if self.graded.isdisjoint(self.shared.get(i, ()))
+        )
 
     def note_loss(self, gradients: Iterable[Gradient | None]) -> None:
         """Notes the loss's gradients of outputs, before any step; None: it gives gradients to more than
@@ -113,6 +120,14 @@ class Usage:
         spare = sum(output_bytes.get(i, 0) for i in now.cut - use.cut)
         spare += sum(output_bytes.get(i, 0) for i in now.dropped - use.dropped)
         return spare + tangent_bytes * (use.tangents_held and not now.tangents_held)
+
+
+def _shared(values: Iterable[Any]) -> dict[int, frozenset[int]]:
+    groups: dict[int, set[int]] = {}
+    for i, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            groups.setdefault(storage_id(value), set()).add(i)
+    return {i: frozenset(group) for group in groups.values() if len(group) > 1 for i in group}
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
                 planned = compiled_apart(run, session)
             left = None
         before, forget = session.graph_calls, session.before_call()
-        with phase("dynamo"):
+        with phase("dynamo"), session.shared.surroundings.called_with((args, kwargs)):
             try:
                 results = planned(*args, **kwargs)
             except SymbolsDifferError as error:

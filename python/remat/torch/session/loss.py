@@ -66,7 +66,8 @@ def _measured(
     leaf_of: dict[int, Any] = {}
 
     def as_leaf(item: Any) -> Any:
-        leaf_of[id(item)] = _as_leaf(item)
+        if id(item) not in leaf_of:  # else it is returned twice
+            leaf_of[id(item)] = _as_leaf(item)
         return leaf_of[id(item)]
 
     leaves_only = tree_map(as_leaf, outputs)

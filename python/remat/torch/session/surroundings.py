@@ -58,7 +58,8 @@ class Existing(NamedTuple):
 class Surroundings:
     """Memory that a graph does not show. All sizes are bytes.
 
-    model: if known, its tensors that a graph does not read are resident all the same.
+    model: if known, its tensors that a graph does not read are resident all the same, and so are arguments
+        of the call that runs (`given`).
     sharding: the model's parameters are split between ranks.
     floats: number of Python floats in the model's arguments.
     unplanned: what eager code between the graphs leaves in memory for the backward.
@@ -70,6 +71,7 @@ class Surroundings:
         self.options, self.model, self.sharding = options, model, sharding
         self.unplanned = self.state_to_come = self.floats = 0
         self.loss_workspace, self.loss_bytes = options.size("loss_workspace"), 0
+        self.given: Any = ()
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
@@ -104,7 +106,7 @@ class Surroundings:
         if self.sharding is not None:
             return self.unplanned + self.sharding.outside(inside)
         if self.model is not None:
-            known = tensor_storages(self.model, device.type)
+            known = tensor_storages([self.model, self.given], device.type)
         else:
             parameters = [a for a in args if isinstance(a, torch.nn.Parameter)]
             self._seen.update(tensor_storages(parameters, device.type))
@@ -131,6 +133,10 @@ class Surroundings:
         if self.sharding is None:
             return self.unplanned + (self.state_to_come if steps else 0)
         return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
+
+    def called_with(self, given: Any) -> AbstractContextManager[None]:
+        """While the model is called with these arguments."""
+        return replaced(self, "given", given)
 
     def accumulating(self) -> AbstractContextManager[None]:
         """Inside the block, steps are planned as adding to gradients, whether those exist or not."""
