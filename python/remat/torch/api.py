@@ -13,7 +13,7 @@ import remat
 from .base.account import account
 from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
 from .base.fitted_module import report_of
-from .base.given import check_step
+from .base.given import check_step, mistraced_part
 from .base.private import compiled_part
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
@@ -164,6 +164,12 @@ def _traced(
     inside = compiled_part(model)
     if inside is not None and session.sharding is None:
         raise NotOneGraphError(compiled_inside(inside))
+    mistraced = mistraced_part(model)
+    if mistraced is not None:
+        why = f"{mistraced} has other values in a trace than in eager mode, if the forward uses it"
+        if one_graph:
+            raise NotOneGraphError(why)
+        log.warning("%s", why)
     if asked.verify and session.sharding is not None:
         raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
     first = next(model.parameters(), None)

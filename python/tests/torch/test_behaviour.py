@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import gc
 import importlib.metadata
 import logging
 import pickle
+import random
 import subprocess
 import sys
 import textwrap
@@ -670,6 +672,52 @@ def test_a_loss_may_write_to_outputs_and_a_model_to_activations(executor: str) -
     loss(twins[1](twins[0](x))).backward()
     for own, other in ((stem, twins[0]), (model, twins[1])):
         assert all(a.grad.equal(b.grad) for a, b in zip(own.parameters(), other.parameters(), strict=True))
+
+
+class Criterion(nn.Module):
+    """A loss with state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.calls = nn.BatchNorm1d(16), 0
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.norm(y).square().sum()
+
+
+criterion = Criterion()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_the_state_of_a_global_criterion_is_restored(executor: str) -> None:
+    before = copy.deepcopy(criterion.state_dict())
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3)))
+    fit(model, torch.randn(32, 16), "100%", loss=lambda y: criterion(y), executor=executor)
+    assert criterion.calls == 0
+    assert all(p.grad is None for p in criterion.parameters())
+    assert all(value.equal(before[name]) for name, value in criterion.state_dict().items())
+
+
+class DrawsByItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.random, self.last = random.Random(4), collections.deque(maxlen=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).tanh() * self.random.random()
+        self.last.append(x.detach().mean())
+        return x.square().mean() + sum(self.last)
+
+
+def test_draws_of_a_modules_own_generator_are_those_of_eager_mode(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = DrawsByItself(), torch.randn(32, 16)
+    twin = copy.deepcopy(model)
+    fitted = fit(model, x, "100%")
+    assert "random (a Random) has other values in a trace" in caplog.text
+    assert not train(fitted, (x,)).differences(train(twin, (x,)))
 
 
 def wrapped_in(how: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:

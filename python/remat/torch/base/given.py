@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import random
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -118,6 +120,17 @@ def _check_memory(model: torch.nn.Module, sample_inputs: Any) -> None:
         raise remat.UsageError(
             f"the {what} have no memory (meta or fake): such a step can be captured or swept, not run"
         )
+
+
+def mistraced_part(model: torch.nn.Module) -> str | None:
+    """What a module holds that Dynamo traces with other values than it has: a `random.Random` draws the same
+    number in every call, and a full `deque` with a largest length has other items. None if there is none.
+    """
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, random.Random) or (isinstance(value, deque) and value.maxlen is not None):
+                return f"{path}.{name}".lstrip(".") + f" (a {type(value).__name__})"
+    return None
 
 
 def can_run(model: torch.nn.Module, sample_inputs: Any) -> bool:

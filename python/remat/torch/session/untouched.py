@@ -46,7 +46,8 @@ _NO_STATE = (
 class Snapshot:
     """All state that a call of a model may change, by identity: attributes of its modules, of their classes
     and of objects that they hold; what lists, dictionaries, sets and hooks hold; closures; gradients; the
-    hooks of all modules; and the values of buffers, tensors and generators.
+    hooks of all modules; and the values of buffers, tensors and generators. Of global variables that
+    functions name, modules only.
 
     roots: the model, what it is called with, what computes its loss.
     only_buffers: nothing but values of buffers and generators, where attributes are the affair of a library
@@ -149,7 +150,8 @@ class Snapshot:
                 continue
             self._kept.append(Slot(cell, "cell_contents", value))
             inside.append(value)
-        return inside
+        named = (function.__globals__.get(name) for name in function.__code__.co_names)
+        return inside + [value for value in named if isinstance(value, torch.nn.Module)]
 
     def _attributes(self, item: Any) -> list[Any]:
         kind = type(item)
