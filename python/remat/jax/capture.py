@@ -15,7 +15,7 @@ from remat import Graph, PlanResult
 from remat.errors import UsageError
 from remat.jax.buffers import Buffers, Copy, buffers
 from remat.jax.costs import (
-    CALLBACKS,
+    EFFECTS,
     LIBRARY,
     OF_ROWS,
     VIEWS,
@@ -44,7 +44,7 @@ def refuse_effects(primal: Primal) -> None:
     """Raises UsageError for what may not run a second time."""
     for op in primal.ops:
         kinds = [op.kind, *(e.primitive.name for j in inner_jaxprs(op.params) for e in all_eqns(j))]
-        found = next((k for k in kinds if k in CALLBACKS), None)
+        found = next((k for k in kinds if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")
 

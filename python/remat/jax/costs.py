@@ -91,8 +91,9 @@ VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeez
 LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
 #: Too dear to be made again at the head of a region, whatever it would save.
 DEAR = LIBRARY | {"scan", "while", "cond", "sort", "cumsum", "fft", "cholesky", "triangular_solve", "eigh"}
+DEAR |= {"pure_callback"}
 #: What may not run a second time, or whose order is promised.
-CALLBACKS = frozenset(["pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed"])
+EFFECTS = frozenset(["io_callback", "debug_callback", "debug_print", "infeed", "outfeed"])
 
 
 def is_on_host(v: Any) -> bool:
@@ -134,7 +135,7 @@ def all_eqns(jaxpr: Any) -> Iterator[Any]:
 
 
 def is_cheap(kind: str, params: dict[str, Any]) -> bool:
-    if kind in DEAR or kind in CALLBACKS:
+    if kind in DEAR or kind in EFFECTS:
         return False
     return all(e.primitive.name not in DEAR for inner in inner_jaxprs(params) for e in all_eqns(inner))
 

@@ -12,6 +12,7 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from remat.jax import devices, plans, regions  # noqa: E402
@@ -212,6 +213,27 @@ def test_callbacks_are_refused_with_their_line() -> None:
 
     with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_jax_checkpoint.py:\d+ \(prints\)"):
         planned(prints)(*arguments())
+
+
+@pytest.mark.parametrize("executor", ["names", "full"])
+def test_pure_callbacks_may_run_again(executor: str) -> None:
+    @jax.custom_jvp
+    def squared(x: Any) -> Any:
+        return jax.pure_callback(lambda x: np.asarray(x) ** 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    @squared.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return squared(primals[0]), 2 * primals[0] * tangents[0]
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(squared(x @ w))
+        return x.sum()
+
+    weights, x = arguments(4)
+    step = jax.value_and_grad(planned(loss, "90%", executor=executor))
+    with jax.disable_jit():
+        assert same(step(weights, x), jax.value_and_grad(loss)(weights, x))
 
 
 def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
