@@ -586,9 +586,10 @@ def traced_once(
 
 
 @contextmanager
-def changing_floats() -> Iterator[None]:
+def changing_numbers(ints: bool) -> Iterator[None]:
     """Inside the block, Dynamo treats Python floats that were seen to change as dynamic, whatever the setting
-    for sizes. `process_automatic_dynamic`.
+    for sizes; ints: and ints that are no sizes, attributes of modules among them.
+    `process_automatic_dynamic`, `VariableBuilder.wrap_symint`.
     """
     plain: Any = builder.process_automatic_dynamic
 
@@ -598,8 +599,20 @@ def changing_floats() -> Iterator[None]:
         with _dynamo.config.patch(automatic_dynamic_shapes=True):
             return plain(translator, name, entry, **keywords)
 
+    builders: Any = builder.VariableBuilder
+    plain_int = builders.wrap_symint
+
+    def noting_int(self: Any, *args: Any, **keywords: Any) -> Any:
+        with _dynamo.config.patch(automatic_dynamic_shapes=True):
+            return plain_int(self, *args, **keywords)
+
     with replaced(builder, "process_automatic_dynamic", noting):
-        yield
+        if not ints:
+            yield
+            return
+        config: Any = _dynamo.config
+        with replaced(builders, "wrap_symint", noting_int), config.patch(allow_unspec_int_on_nn_module=True):
+            yield
 
 
 def _is_compiled(function: Any) -> bool:
