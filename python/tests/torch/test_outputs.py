@@ -523,3 +523,23 @@ def test_a_backward_that_keeps_its_graph_is_said_to_need_more(executor: str, cap
         value.backward(retain_graph=True)
         value.backward()
     assert len(said()) == 1
+
+
+def test_the_memory_of_a_loss_grows_with_the_outputs_that_it_reads() -> None:
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return logits.log_softmax(-1).square().mean()
+
+    def peak_of(model: nn.Module, rows: int) -> int:
+        x = torch.randn(rows, 64)
+        model.zero_grad()
+        return remat.torch.measure_peak(lambda: loss(model(x)).backward(), resident=[model, x])
+
+    torch.manual_seed(0)
+    body = [part for _ in range(12) for part in (nn.Linear(64, 64), nn.GELU())]
+    model = nn.Sequential(*body, nn.Linear(64, 256))
+    budget = int(0.95 * peak_of(copy.deepcopy(model), 1024))
+    fitted = fit(model, torch.randn(512, 64), budget, loss=loss, outputs="dropped")
+    for rows in (512, 1024, 1024):
+        assert peak_of(fitted, rows) <= budget
+    with pytest.raises(remat.NoPlanError):
+        fitted(torch.randn(4096, 64))

@@ -31,6 +31,8 @@ class Usage:
         first backward. tangents_held: was a gradient of an output alive after the backward?
     strides: of gradients of outputs, by name (trace/tangents.py), where they are not as traced.
     assumed: outputs of `graded` of which that is not known.
+    measured_for: bytes of gradients of outputs in the first step, for which the loss was measured, if it was;
+        and the outputs without gradients there.
     """
 
     count: int
@@ -40,6 +42,7 @@ class Usage:
     tangents_held: bool | None = None
     strides: dict[str, Strides] = field(default_factory=dict)
     assumed: frozenset[int] = frozenset()
+    measured_for: tuple[int, frozenset[int]] | None = None
 
     @classmethod
     def of(cls, gm: fx.GraphModule, stated: str | None) -> Usage:
@@ -87,6 +90,11 @@ class Usage:
         self.assumed = frozenset(i for i, gradient in given.items() if gradient is None)
         strides = {i: gradient.strides for i, gradient in given.items() if gradient is not None}
         self.strides |= {name_of_output(i): each for i, each in strides.items() if each is not None}
+
+    def note_loss_measured(self, measured_for: int, cut: frozenset[int]) -> None:
+        """Notes the step for which the loss was measured, which is the first one."""
+        if self.measured_for is None:
+            self.measured_for = measured_for, cut
 
     def note_strides(self, seen: Mapping[str, Strides]) -> bool:
         """Notes strides of gradients that differ from the traced ones; True if some are new."""

@@ -529,6 +529,9 @@ class Region:
             return variant
         made = None if key.existing.bytes else self._gradient_bytes.update
         calls = [Call(self.number, variant.gm, args, use, key.existing, floats.in_tensors, told=made)]
+        around, measured = self.shared.surroundings, self.usage.measured_for
+        if measured is not None and measured[1] == use.cut:
+            calls[0] = replace(calls[0], loss_measured_for=measured[0])
         device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, so it must not hold arguments: it runs once, and takes them.
@@ -543,6 +546,8 @@ class Region:
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
+            if around.loss_is_measured:
+                self.usage.note_loss_measured(planned.tangents - around.loss_bytes, use.cut)
             return halves.forward, halves.backward
 
         def plan() -> PlanReport | None:
