@@ -543,3 +543,33 @@ def test_the_memory_of_a_loss_grows_with_the_outputs_that_it_reads() -> None:
         assert peak_of(fitted, rows) <= budget
     with pytest.raises(remat.NoPlanError):
         fitted(torch.randn(4096, 64))
+
+
+class TwoParts(nn.Module):
+    """Returns two losses, of parts that share nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = (nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.first(x).square().mean(), self.second(x).abs().mean()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_a_second_backward_of_one_call_works_or_says_what_does(executor: str) -> None:
+    x = torch.randn(64, 32)
+    model = TwoParts()
+    expected = copy.deepcopy(model)
+    sum(expected(x)).backward()
+    fitted = remat.torch.fit(model, x, "110%", loss=sum, executor=executor)
+    first, second = fitted(x)
+    first.backward(retain_graph=executor == "auto")
+    second.backward()
+    assert equal(gradients(expected), gradients(fitted))
+    if executor == "auto":
+        first, second = fitted(x)
+        first.backward()
+        with pytest.raises(RuntimeError, match=r"a second time: .* retain_graph=True .* executor=\"eager\""):
+            second.backward()

@@ -996,6 +996,15 @@ def holds_saved_tensors(node: BackwardCFunction) -> bool:
         return False
 
 
+def has_freed_saved_tensors(node: BackwardCFunction) -> bool:
+    """True once a backward has freed them."""
+    try:
+        cast(Any, node)._raw_saved_tensors  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
+
+
 def running_backwards() -> list[Sequence[Any]]:
     """The roots of all backwards that run now, of all threads. Read from the callers' stack frames:
     `t_outputs` of `_engine_run_backward`.
