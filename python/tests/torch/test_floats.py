@@ -113,3 +113,50 @@ def test_the_least_budget_does_for_other_values_too() -> None:
     for weight in VALUES[:3]:
         fitted.zero_grad()
         step(fitted, x, weight)
+
+
+class Counting(nn.Module):
+    """Reads the number of its call: an argument, or else an attribute that it counts itself."""
+
+    def __init__(self, use: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+        self.use, self.calls = use, 0
+
+    def forward(self, x: torch.Tensor, number: int | None = None) -> torch.Tensor:
+        self.calls += 1
+        return self.use(self.layers(x), self.calls if number is None else number).square().mean()
+
+
+# With the most plans for the numbers 1 to 11.
+INTS: dict[str, tuple[Callable[[torch.Tensor, int], torch.Tensor], int]] = {
+    "nothing": (lambda h, n: h, 3),
+    "a factor": (lambda h, n: h * (1 + n), 5),
+    "a warm-up": (lambda h, n: h * min(1.0, n / 7), 5),
+    "a warm-up beside it": (lambda h, n: h * min(1.0, n / 7) + n / 100, 6),
+    "every third": (lambda h, n: h * 2 if n % 3 == 0 else h, 5),
+    "a remainder": (lambda h, n: h * (n % 5), 8),
+    "an exponent": (lambda h, n: h.abs().pow(n), 99),
+    "a size": (lambda h, n: h[n:].sum() + h, 99),
+}
+
+
+@pytest.mark.parametrize("use", INTS)
+@pytest.mark.parametrize("given", [True, False])
+def test_an_int_that_changes_costs_few_traces_and_has_the_bits_of_eager_mode(
+    use: str, given: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    function, most = INTS[use]
+    model, x = Counting(function), torch.randn(32, 16)
+    eager = copy.deepcopy(model)
+    fitted: Any = fit(model, (x, 0) if given else x, "95%", accumulate=False)
+    for number in range(1, 12):
+        inputs: Any = (x, number) if given else (x,)
+        for each in (fitted, eager):
+            each.zero_grad()
+            each(*inputs).backward()
+        assert_equal([p.grad for p in fitted.parameters()], [p.grad for p in eager.parameters()])
+        assert repr(fitted.calls) == repr(eager.calls)
+    assert len(fitted.remat.parts) <= most
+    assert ("times for inputs of equal shapes" in caplog.text) == (most == 99)

@@ -599,3 +599,53 @@ def test_an_input_that_is_not_read_is_within_the_budget() -> None:
     x = torch.randn(256, 32)
     needs = [fit(ReadsOne(), (x, torch.randn(rows, 32)), "100%").remat.keep_all_peak for rows in (1, 256)]
     assert needs[1] - needs[0] == 255 * 32 * 4
+
+
+def test_the_memory_of_a_loss_grows_with_the_outputs_that_it_reads() -> None:
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return logits.log_softmax(-1).square().mean()
+
+    def peak_of(model: nn.Module, rows: int) -> int:
+        x = torch.randn(rows, 64)
+        model.zero_grad()
+        return remat.torch.measure_peak(lambda: loss(model(x)).backward(), resident=[model, x])
+
+    torch.manual_seed(0)
+    body = [part for _ in range(12) for part in (nn.Linear(64, 64), nn.GELU())]
+    model = nn.Sequential(*body, nn.Linear(64, 256))
+    budget = int(0.95 * peak_of(copy.deepcopy(model), 1024))
+    fitted = fit(model, torch.randn(512, 64), budget, loss=loss, outputs="dropped")
+    for rows in (512, 1024, 1024):
+        assert peak_of(fitted, rows) <= budget
+    with pytest.raises(remat.NoPlanError):
+        fitted(torch.randn(4096, 64))
+
+
+class TwoParts(nn.Module):
+    """Returns two losses, of parts that share nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = (nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.first(x).square().mean(), self.second(x).abs().mean()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_a_second_backward_of_one_call_works_or_says_what_does(executor: str) -> None:
+    x = torch.randn(64, 32)
+    model = TwoParts()
+    expected = copy.deepcopy(model)
+    sum(expected(x)).backward()
+    fitted = remat.torch.fit(model, x, "110%", loss=sum, executor=executor)
+    first, second = fitted(x)
+    first.backward(retain_graph=executor == "auto")
+    second.backward()
+    assert equal(gradients(expected), gradients(fitted))
+    if executor == "auto":
+        first, second = fitted(x)
+        first.backward()
+        with pytest.raises(RuntimeError, match=r"a second time: .* retain_graph=True .* executor=\"eager\""):
+            second.backward()

@@ -595,9 +595,10 @@ def traced_once(
 
 
 @contextmanager
-def changing_floats() -> Iterator[None]:
+def changing_numbers(ints: bool) -> Iterator[None]:
     """Inside the block, Dynamo treats Python floats that were seen to change as dynamic, whatever the setting
-    for sizes. `process_automatic_dynamic`.
+    for sizes; ints: and ints that are no sizes, attributes of modules among them.
+    `process_automatic_dynamic`, `VariableBuilder.wrap_symint`.
     """
     plain: Any = builder.process_automatic_dynamic
 
@@ -607,8 +608,20 @@ def changing_floats() -> Iterator[None]:
         with _dynamo.config.patch(automatic_dynamic_shapes=True):
             return plain(translator, name, entry, **keywords)
 
+    builders: Any = builder.VariableBuilder
+    plain_int = builders.wrap_symint
+
+    def noting_int(self: Any, *args: Any, **keywords: Any) -> Any:
+        with _dynamo.config.patch(automatic_dynamic_shapes=True):
+            return plain_int(self, *args, **keywords)
+
     with replaced(builder, "process_automatic_dynamic", noting):
-        yield
+        if not ints:
+            yield
+            return
+        config: Any = _dynamo.config
+        with replaced(builders, "wrap_symint", noting_int), config.patch(allow_unspec_int_on_nn_module=True):
+            yield
 
 
 def _is_compiled(function: Any) -> bool:
@@ -1005,6 +1018,15 @@ def holds_saved_tensors(node: BackwardCFunction) -> bool:
         return len(cast(Any, node)._raw_saved_tensors) > 0
     except RuntimeError:
         return False
+
+
+def has_freed_saved_tensors(node: BackwardCFunction) -> bool:
+    """True once a backward has freed them."""
+    try:
+        cast(Any, node)._raw_saved_tensors  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
 
 
 def running_backwards() -> list[Sequence[Any]]:

@@ -194,9 +194,15 @@ class StepGraph:
         """Marks values as kept to the end."""
         self.kept.extend(values)
 
-    def set_loss(self, workspace: int, held: int) -> None:
-        """Bytes that the caller's loss takes while it is computed, and from then to the end."""
+    def set_loss(self, workspace: int, held: int, measured_for: int = 0) -> None:
+        """Bytes that the caller's loss takes while it is computed, and from then to the end.
+
+        measured_for: bytes of gradients of outputs in the step where it took these; 0: unknown. It takes
+        more in proportion where those are larger.
+        """
         op = self.ops[self.loss]
+        if measured_for:
+            workspace = max(workspace, -(-workspace * self.tangent_bytes // measured_for))
         op.workspace = workspace
         if held:
             op.outputs.append(self.add_value("loss", held))

@@ -13,9 +13,22 @@ from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..base.nodes import SMALL
-from ..base.private import is_tangent, packs_saved_tensors, storage_id, takes_a_list, users_of_storage
+from ..base.private import (
+    has_freed_saved_tensors,
+    is_tangent,
+    packs_saved_tensors,
+    storage_id,
+    takes_a_list,
+    users_of_storage,
+)
 from ..trace.gradients import handed_over
 from ..trace.tangents import Strides, same_strides, strides_to_trace
+
+_SECOND_TIME = (
+    "Trying to backward through the graph a second time: a planned call has one backward, for all "
+    "its outputs (call backward for the sum of its losses, or with retain_graph=True each time but the "
+    'last; with executor="eager" losses of separate parts of a model have backwards of their own)'
+)
 
 
 class Watch:
@@ -43,6 +56,9 @@ class Watch:
         context.register_prehook(self._started)
 
     def _started(self, gradients: Sequence[Any]) -> None:
+        context = self._context()
+        if context is not None and has_freed_saved_tensors(context):
+            raise RuntimeError(_SECOND_TIME)
         graded = {i for i, position in self._direct.items() if gradients[position] is not None}
         direct = set(self._direct.values())
         shown = sum(each is not None for i, each in enumerate(gradients) if i not in direct)

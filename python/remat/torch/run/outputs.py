@@ -33,6 +33,8 @@ class Usage:
     assumed: outputs of `graded` of which that is not known.
     shared: for outputs that share memory, all of these: what the caller writes to one of them belongs to the
         graph of the others, so that none is cut off alone.
+    measured_for: bytes of gradients of outputs in the first step, for which the loss was measured, if it was;
+        and the outputs without gradients there.
     """
 
     count: int
@@ -43,6 +45,7 @@ class Usage:
     strides: dict[str, Strides] = field(default_factory=dict)
     assumed: frozenset[int] = frozenset()
     shared: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    measured_for: tuple[int, frozenset[int]] | None = None
 
     @classmethod
     def of(cls, gm: fx.GraphModule, stated: str | None) -> Usage:
@@ -94,6 +97,11 @@ class Usage:
         self.assumed = frozenset(i for i, gradient in given.items() if gradient is None)
         strides = {i: gradient.strides for i, gradient in given.items() if gradient is not None}
         self.strides |= {name_of_output(i): each for i, each in strides.items() if each is not None}
+
+    def note_loss_measured(self, measured_for: int, cut: frozenset[int]) -> None:
+        """Notes the step for which the loss was measured, which is the first one."""
+        if self.measured_for is None:
+            self.measured_for = measured_for, cut
 
     def note_strides(self, seen: Mapping[str, Strides]) -> bool:
         """Notes strides of gradients that differ from the traced ones; True if some are new."""

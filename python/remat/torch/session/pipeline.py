@@ -52,6 +52,7 @@ class Call:
     number: of the graph in the model. use: assumptions about its outputs. existing: gradients that the step
     will add to. floats: number of Python floats passed as tensors. varies: True if sizes are traced as
     symbols. told: called before planning with bytes of gradients that have their own storage, by argument.
+    loss_measured_for: as of `StepGraph.set_loss`.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Call:
     floats: int = 0
     varies: bool = False
     told: Callable[[Mapping[int, int]], object] | None = None
+    loss_measured_for: int = 0
 
     @property
     def device(self) -> torch.device:
@@ -203,6 +205,7 @@ class Pipeline:
             use=call.use,
             loss_workspace=around.loss_workspace,
             loss_bytes=around.loss_bytes,
+            loss_measured_for=call.loss_measured_for,
             existing_gradients=call.existing.bytes,
             ends=around.ends(call.args, call.existing),
             outside=around.outside(call.args, call.device) + around.floats_to_come(call.floats, call.device),
@@ -304,14 +307,14 @@ class Pipeline:
 
     def _scheduled(self, halves: Halves, captured: Captured) -> Schedule | None:
         """Inductor's schedule, or None if unknown: then the peak is the plan's."""
-        around, call = self.surroundings, captured.call
+        step, call = captured.step, captured.call
         try:
             return scheduled(
                 halves,
-                captured.step.num_forward_outputs,
+                step.num_forward_outputs,
                 call.use.dropped,
                 self._workspaces,
-                (around.loss_workspace, around.loss_bytes),
+                (step.ops[step.loss].workspace, self.surroundings.loss_bytes),
             )
         except Exception as error:
             log.debug("Inductor's schedule is not known before it runs: %s", error, exc_info=True)

@@ -146,7 +146,9 @@ class Region:
         self._floats = Floats(gm)
         self._marks: dict[TracedFor, Marks] = {}
         self._masks = Masks(gm, one_plan)
-        self._varying = Varying(gm, one_plan) if is_symbolic(described_inputs(gm).values()) else None
+        described = list(described_inputs(gm).values())
+        sizes = [each for i, each in enumerate(described) if i not in self._floats.positions]
+        self._varying = Varying(gm, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
         # Inputs that a call overwrites, once known.
@@ -181,19 +183,18 @@ class Region:
             raise UntraceableError(self.gm, error)
         shapes = tuple(
             (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
-            for arg in args
-            if not isinstance(arg, torch.nn.Parameter)
+            for i, arg in enumerate(args)
+            if not isinstance(arg, torch.nn.Parameter) and i not in self._floats.positions
         )
         if training and self._floats.positions:
             values = self._floats.values(args)
-            shapes = *shapes, *(() if self._may_change(values) else values)
+            shapes = *shapes, *self._floats.key(values, self._may_change(values))
         left_out = self._masks_of(shapes, args).left_out(args)
         return Key(shapes, training, self._existing(args, training), left_out)
 
     def _may_change(self, values: Sequence[float]) -> bool:
         """True if one step serves these numbers and others."""
-        may_change = self._floats.may_change and self.shared.options.executor == "boxed"
-        return may_change and self._floats.are_plain(values)
+        return self.shared.options.executor == "boxed" and self._floats.change(values)
 
     def _masks_of(self, shapes: Hashable, args: Sequence[Any]) -> Masks:
         return self._masks if self._varying is None else self._varying.masks(shapes, args)
@@ -322,6 +323,8 @@ class Region:
             results = self._run(variant.run, args, counted)
         else:
             results = first.forward(lambda: self._run(variant.run, args, counted))
+        if self._floats.positions:
+            results = self._floats.returned(results, self._floats.values(args))
         node = self._note_call(results, variant)
         if node is not None and variant.numbers is not None:
             node.register_prehook(lambda _: setattr(variant.numbers, "now", numbers))
@@ -525,7 +528,10 @@ class Region:
             self.variants[key] = variant.compiled(plain)
             return variant
         made = None if key.existing.bytes else self._gradient_bytes.update
-        calls = [Call(self.number, variant.gm, args, use, key.existing, len(floats.positions), told=made)]
+        calls = [Call(self.number, variant.gm, args, use, key.existing, floats.in_tensors, told=made)]
+        around, measured = self.shared.surroundings, self.usage.measured_for
+        if measured is not None and measured[1] == use.cut:
+            calls[0] = replace(calls[0], loss_measured_for=measured[0])
         device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, so it must not hold arguments: it runs once, and takes them.
@@ -540,6 +546,8 @@ class Region:
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
+            if around.loss_is_measured:
+                self.usage.note_loss_measured(planned.tangents - around.loss_bytes, use.cut)
             return halves.forward, halves.backward
 
         def plan() -> PlanReport | None:

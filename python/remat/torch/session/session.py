@@ -42,6 +42,9 @@ from .unplanned import WORTH_COUNTING, Unplanned, saved_before
 _SHARDED_MEASUREMENTS = 5
 
 
+# Of one frame for inputs of equal shapes: a number that changes takes two or three, and as many a branch.
+_MOST_TRACES = 8
+
 # Of Dynamo's graph. Tracing, measuring and rewriting take 30 to 60 ms for each; recording in eager mode, 5.
 _MOST_OPS = 1_500
 
@@ -83,6 +86,8 @@ class Session:
         self.graph_calls = 0
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
+        # Of each frame and shapes of its tensors: graphs, and numbers that these are traced for.
+        self._traced: dict[Hashable, set[Hashable]] = {}
         self._probing, self.one_graph = False, one_graph
         self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
@@ -143,6 +148,7 @@ class Session:
                 self._start_call(region)
                 if not region.knows(key):
                     self._look_before(args)
+                    self._count_traces(region, args, key.shapes)
             self._shapes.use(region.frame, key.shapes, self._forget_shapes)
         return region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
 
@@ -356,6 +362,19 @@ class Session:
             "(torch.nn.modules.module.register_module_*) are not those that were there at fit; fit again "
             "with them",
         )
+
+    def _count_traces(self, region: Region, args: Sequence[Any], shapes: Hashable) -> None:
+        """Warns of a frame that is traced again and again for inputs of equal shapes."""
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        alike = tuple((t.shape, t.stride(), t.dtype, t.requires_grad) for t in tensors)
+        traced = self._traced.setdefault((region.frame, alike), set())
+        traced.add((region.number, shapes))
+        if len(traced) == _MOST_TRACES and self._knows_model and not self.unplanned.is_broken:
+            self.shared.warn_once(
+                f"the model was traced and planned {len(traced)} times for inputs of equal shapes: a number, "
+                "an attribute or a branch changes from call to call, and each new one costs a trace and a "
+                'plan (executor="eager" does not trace)'
+            )
 
     def _look_before(self, args: Sequence[Any]) -> None:
         """Counts tensors saved by eager code between the graphs of a model."""

@@ -65,6 +65,7 @@ class Surroundings:
     unplanned: what eager code between the graphs leaves in memory for the backward.
     state_to_come: optimizer state that the first step will make, once the budget is settled.
     loss_workspace, loss_bytes: of a loss outside the model while it is computed, and to the end.
+    loss_is_measured: that is, for the first inputs.
     """
 
     def __init__(self, options: Options, model: torch.nn.Module | None, sharding: Sharding | None) -> None:
@@ -72,6 +73,7 @@ class Surroundings:
         self.unplanned = self.state_to_come = self.floats = 0
         self.loss_workspace, self.loss_bytes = options.size("loss_workspace"), 0
         self.given: Any = ()
+        self.loss_is_measured = False
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
@@ -91,6 +93,7 @@ class Surroundings:
 
     def count_loss(self, workspace: int, held: int) -> None:
         self.loss_workspace, self.loss_bytes = workspace, held
+        self.loss_is_measured = True
 
     def count_unplanned(self, excess: int) -> None:
         self.unplanned = excess

@@ -31,6 +31,7 @@ class Circumstances:
 
     use: assumptions about its outputs.
     loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
+    loss_measured_for: as of `StepGraph.set_loss`.
     existing_gradients: those that the step adds to; outside: bytes in memory that the step does not read.
     ends: by argument of the graph, the use of its gradient in the step.
     never_recompute, always_keep: patterns, see `chosen_to_run_once`.
@@ -42,6 +43,7 @@ class Circumstances:
     use: OutputUse
     loss_workspace: int = 0
     loss_bytes: int = 0
+    loss_measured_for: int = 0
     existing_gradients: int = 0
     outside: int = 0
     ends: Mapping[int, End] = field(default_factory=dict)
@@ -71,7 +73,7 @@ def capture_step(
     correct_sizes(joint, run)
     take_gradients(joint, num_forward_outputs, given.ends)
     step = contract(joint, num_forward_outputs, given.name, given.use)
-    step.set_loss(given.loss_workspace, given.loss_bytes)
+    step.set_loss(given.loss_workspace, given.loss_bytes, given.loss_measured_for)
     name_inputs(step, *traced)
     if not given.for_compiler:
         list_pairs(step)

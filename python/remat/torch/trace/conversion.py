@@ -27,7 +27,7 @@ from ..base.nodes import module_path, source_line, source_of
 from ..base.private import (
     BREAKING_ERRORS,
     _symbolic_trace,
-    changing_floats,
+    changing_numbers,
     compiled_functions,
     convert_frame,
     convert_no_call_below,
@@ -161,8 +161,9 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             stack.enter_context(one_at_a_time())
             stack.enter_context(collected_later())
             stack.enter_context(without_names())
-            stack.enter_context(changing_floats())
-            stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
+            sees_sizes = self._sees_sizes()
+            stack.enter_context(changing_numbers(ints=self._unlimited and not sees_sizes))
+            stack.enter_context(permissive_tracing(self._unlimited, sees_sizes))
             compiled: list[str] = []
             stack.enter_context(compiled_functions(lambda each: compiled.append(each.__qualname__)))
             stack.enter_context(traced_ops(self._note_ops))
