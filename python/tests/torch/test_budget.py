@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import remat
 import remat.torch
@@ -9,6 +11,7 @@ import torch
 from models import case
 from remat.torch.plan.budget import auto_budget, optimizer_state_bytes
 from torch import nn
+from training import step_peak
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 MB = 1 << 20
@@ -173,3 +176,37 @@ def test_the_budget_holds_with_the_state_of_the_optimizer() -> None:
     peak = remat.torch.measure_peak(lambda: fitted(*inputs).backward(), resident=[model, optimizer, inputs])
     assert peak + 1000 <= part.budget
     assert peak + 1000 == pytest.approx(part.predicted_peak, rel=0.005)
+
+
+class KeepsOnContext(torch.autograd.Function):
+    """Keeps tensors as attributes, without `save_for_backward`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.x, ctx.w = x, w
+        return (x @ w).tanh() @ w.t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = (ctx.x @ ctx.w).tanh()
+        d = (gradient @ ctx.w) * (1 - h * h)
+        return d @ ctx.w.t(), ctx.x.t() @ d + gradient.t() @ h
+
+
+class OfKeepers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow = nn.ParameterList(torch.randn(32, 32) * 0.1 for _ in range(5))
+        self.wide = nn.ParameterList(torch.randn(32, 128) * 0.1 for _ in range(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for narrow, wide in zip(self.narrow, self.wide, strict=True):
+            x = x + KeepsOnContext.apply((x @ narrow).tanh(), wide)
+        return x.square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_what_own_functions_keep_on_their_context_is_freed_as_planned() -> None:
+    model, x = OfKeepers(), torch.randn(512, 32)
+    fitted = remat.torch.fit(model, x, "95%", executor="boxed", work_limit=10_000)
+    assert step_peak(fitted, (x,)) <= fitted.remat.budget

@@ -985,6 +985,24 @@ def graph_task() -> int:
     return int(torch._C._current_graph_task_id())
 
 
+class _HandedOver(list[Any]):
+    """A list that forgets its items when they are read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        items = iter(list(super().__iter__()))
+        self.clear()
+        return items
+
+
+def hand_over_unchecked(context: Any) -> None:
+    """The backward of this node frees tensors that were saved without a check of their version as it does
+    others: PyTorch keeps them until it ends. `_tensors_no_vc_check`.
+    """
+    unchecked = getattr(context, "_tensors_no_vc_check", None)
+    if unchecked and not keeps_graph() and any(t is not None for t in context.saved_tensors):
+        context._tensors_no_vc_check = _HandedOver(unchecked)
+
+
 def keeps_graph() -> bool:
     """True if the backward of this thread keeps the saved tensors (`retain_graph=True`).
     `_get_current_graph_task_keep_graph`.
