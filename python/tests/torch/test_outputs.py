@@ -649,3 +649,13 @@ def test_a_second_backward_of_one_call_works_or_says_what_does(executor: str) ->
         first.backward()
         with pytest.raises(RuntimeError, match=r"a second time: .* retain_graph=True .* executor=\"eager\""):
             second.backward()
+
+
+def test_batched_gradients_are_those_of_eager_mode() -> None:
+    model, x, v = nn.Sequential(nn.Linear(16, 16), nn.GELU()), torch.randn(32, 16), torch.randn(3, 32, 16)
+    fitted = fit(model, x, "100%", executor="boxed", loss=lambda y: y.sum())
+    found, expected = (
+        torch.autograd.grad(each(x), [model[0].weight], v, is_grads_batched=True)[0]
+        for each in (fitted, model)
+    )
+    assert found.equal(expected)

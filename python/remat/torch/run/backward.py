@@ -125,7 +125,10 @@ def watch_tangents(
             args.clear()
             return given
         as_traced(args)
-        storages = [args[i].untyped_storage() for i in traced if args[i] is not None]
+        try:
+            storages = [args[i].untyped_storage() for i in traced if args[i] is not None]
+        except NotImplementedError:  # batched gradients (`is_grads_batched`) show no memory
+            return run(args)
         refs = [StorageWeakRef(storage) for storage in storages if storage.nbytes() > SMALL]
         del storages
         results = run(args)
