@@ -31,7 +31,7 @@ FOREIGN = {
     "atexit", "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
     "meta.memory_format", "symbolic_convert.format_loop_skip_frame_message",
-    "tensor._post_accumulate_grad_hooks", "tensor.data",
+    "context._tensors_no_vc_check", "tensor._post_accumulate_grad_hooks", "tensor.data",
     "dynamo_utils._get_dynamo_config_for_logging",
 }  # fmt: skip
 

@@ -240,12 +240,12 @@ def compiled_apart(run: Callable[..., Any], backend: Any, dynamic: bool | None =
 loop_breaks: list[str] = []
 
 
-def leave_to_python(*packages: str) -> None:
-    """Dynamo does not compile functions of these packages, such as hooks that autograd calls in the middle of
+@functools.cache
+def leave_to_python(package: str) -> None:
+    """Dynamo does not compile functions of this package, such as hooks that autograd calls in the middle of
     compiled code. `trace_rules.add`.
     """
-    for package in packages:
-        trace_rules.add(package)
+    trace_rules.add(package)
 
 
 def prepare_dynamo() -> None:
@@ -874,15 +874,18 @@ def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
 @contextmanager
 def without_accumulate_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Inside the block, these leaves have no hooks after accumulation."""
-    before = [(tensor, tensor._post_accumulate_grad_hooks, OrderedDict[Any, Any]()) for tensor in tensors]
-    for tensor, _, inside in before:
-        tensor._post_accumulate_grad_hooks = inside
+    before: list[tuple[Any, Any]] = [(tensor, tensor._post_accumulate_grad_hooks) for tensor in tensors]
+    for tensor, hooks in before:
+        if hooks is not None:
+            # None would make autograd forget nothing.
+            tensor._post_accumulate_grad_hooks = OrderedDict[Any, Any]()
     try:
         yield
     finally:
-        for tensor, hooks, inside in before:
-            # None makes autograd forget nothing.
-            inside.clear()
+        for tensor, hooks in before:
+            inside = tensor._post_accumulate_grad_hooks
+            if inside is not None and inside is not hooks:
+                inside.clear()
             tensor._post_accumulate_grad_hooks = hooks
 
 

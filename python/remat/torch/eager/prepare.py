@@ -164,7 +164,9 @@ class Preparation:
             if self._compiles:
                 # Dynamo compiles nothing while ops are recorded, and would leave it so.
                 self._compiles = False
-                leave_to_python("remat.torch.base", "remat.torch.eager")
+                for package in ("remat.torch.base", "remat.torch.eager"):
+                    leave_to_python(package)
+                snapshot.keep_values()
                 with step.without_traces(snapshot.restore):
                     step.run_unplanned()
             with step.without_traces(snapshot.restore):

@@ -162,7 +162,8 @@ class EagerSession:
                 if self.options.strict or not self._shapes.forget_unrecorded(key):
                     raise
                 outputs = self._without_plan(call)
-                self._note_unrecorded(key, error)
+                self._unrecorded.add(key)
+                self._warn_unrecorded(error)
                 return outputs
             plans = self._plans(shape, adds, call)
         else:
@@ -272,7 +273,15 @@ class EagerSession:
         shape = self._shapes.own(key)
         pending = shape.take_pending()
         if pending is not None:
-            self.prepare(pending, adds)
+            try:
+                self.prepare(pending, adds)
+            except (remat.NoPlanError, VerificationError):
+                raise
+            except Exception as error:
+                if self.options.strict or not shape.recorded:
+                    raise
+                shape.complete()
+                self._warn_unrecorded(error)
         return shape
 
     def _plans(self, shape: Shape, adds: bool, call: Call) -> list[EagerPlan]:
@@ -361,7 +370,7 @@ class EagerSession:
         """A step had unplanned ops: they are recorded before the next step."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
         expected = functions[at] if at < len(functions) else "the end"
-        more = len(shape.recorded) < MOST_SEQUENCES
+        more = len(shape.recorded) < MOST_SEQUENCES and not shape.is_complete
         what = f"op {at} of a call is not the one that was recorded ({expected})"
         if ledger.makes_more:
             what = f"op {at - 1} of a call with smaller tensors makes more than was recorded"
@@ -373,9 +382,8 @@ class EagerSession:
         if more:
             shape.record_next(apart(call))
 
-    def _note_unrecorded(self, key: Key, error: Exception) -> None:
+    def _warn_unrecorded(self, error: Exception) -> None:
         """No step of such a call could be recorded, although the call itself runs."""
-        self._unrecorded.add(key)
         why = str(error).partition("\n")[0]
         self._warn(
             "not recorded",

@@ -57,6 +57,7 @@ class Shape:
     dropped: positions of outputs never held in a backward; None: unknown. followed: True if each op of its
     calls is tracked, even without recomputation. lost: seconds of recomputation by its plans in smaller
     calls, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
+    is_complete: no more sequences are recorded, since one could not be.
     """
 
     recorded: list[Recorded] = field(default_factory=list)
@@ -66,6 +67,10 @@ class Shape:
     followed: bool = False
     lost: float = 0.0
     derived: bool = False
+    is_complete: bool = False
+
+    def complete(self) -> None:
+        self.is_complete = True
 
     def follow_calls(self) -> None:
         self.followed = True
