@@ -188,7 +188,7 @@ def evaluates(turn: Turn) -> Any:
 
 @may_come
 def two_calls(turn: Turn) -> Any:
-    if turn.model.__class__ is Language:  # PyTorch's tracing sums gradients of tied weights by calls
+    if isinstance(turn.model, Language):  # PyTorch's tracing sums gradients of tied weights by calls
         return turn.step()
     loss = turn.loss() + turn.loss(turn.batch(which=1))
     loss.backward()
@@ -299,7 +299,7 @@ def wrong_arguments(turn: Turn) -> Any:
 
 @may_come
 def casts(turn: Turn) -> Any:
-    dropout = turn.model.__class__ is Language and turn.model.training
+    dropout = isinstance(turn.model, Language) and turn.model.training
     with torch.autocast(
         "cpu", torch.bfloat16, enabled=not dropout
     ):  # traced dropout in attention rounds apart
@@ -349,7 +349,7 @@ def in_a_checkpoint(turn: Turn) -> Any:
 @may_come
 def replaces_a_layer(turn: Turn) -> Any:
     head = turn.model.get_submodule("head") if hasattr(turn.model, "head") else turn.model.layers[3]
-    if turn.model.__class__ is not Language:
+    if not isinstance(turn.model, Language):
         head.weight = nn.Parameter(head.weight.detach() * 0.5)
     return turn.step()
 

@@ -150,7 +150,9 @@ class Session:
                     self._look_before(args)
                     self._count_traces(region, args, key.shapes)
             self._shapes.use(region.frame, key.shapes, self._forget_shapes)
-        return region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
+        results = region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
+        self.shared.surroundings.end_first_graph()
+        return results
 
     def _give_up(self, region: Region, error: UntraceableError) -> Callable[..., Any]:
         """The replacement of a graph that cannot be traced: its traceable pieces, each with a plan; or the

@@ -138,8 +138,13 @@ class Surroundings:
         return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
 
     def called_with(self, given: Any) -> AbstractContextManager[None]:
-        """While the model is called with these arguments."""
+        """While the model is called with these arguments, until its first graph has run: for later ones, what
+        it holds of them is in its plan.
+        """
         return replaced(self, "given", given)
+
+    def end_first_graph(self) -> None:
+        self.given = ()
 
     def accumulating(self) -> AbstractContextManager[None]:
         """Inside the block, steps are planned as adding to gradients, whether those exist or not."""
