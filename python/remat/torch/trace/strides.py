@@ -34,9 +34,6 @@ aten: Any = torch.ops.aten
 _FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
 _RANDOM = {aten.bernoulli_.float, aten.bernoulli_.Tensor}
 
-# Beside views and pointwise ops.
-_OF_ONE_INPUT = {aten._unsafe_view.default, aten.empty_like.default, aten.zeros_like.default}
-
 
 class EagerStrides(TorchDispatchMode):
     """Inside the block, traced tensors written in place keep their strides."""
@@ -80,27 +77,19 @@ def _may_move(target: Any) -> bool:
 
 
 def with_strides_of_ones(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """The result of an op on fake tensors, with the strides that views and pointwise ops really give to
-    dimensions of one element. To be called outside of the fake mode.
+    """The result of an op on fake tensors, with the strides that views really give to dimensions of one
+    element. To be called outside of the fake mode.
     """
-    if (
-        not isinstance(result, FakeTensor)
-        or result.dim() < 3
-        or not _is_plain(result)
-        or 1 not in result.shape
-    ):
-        return result
-    if not (func.is_view or torch.Tag.pointwise in func.tags or func in _OF_ONE_INPUT):
+    # Other kernels for meta tensors do not always give the strides of real ones.
+    if not (func.is_view or func is aten._unsafe_view.default) or not isinstance(result, FakeTensor):
         return result
     given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
-    if any(item is result or not _is_plain(item) for item in given):
+    if result.dim() < 3 or not all(map(_is_plain, (result, *given))) or 1 not in result.shape:
         return result
-    strides = _strides(func, args, kwargs | ({"device": "meta"} if kwargs.get("device") else {}))
-    if (
-        strides is None
-        or strides == result.stride()
-        or not same_strides(result.shape, strides, result.stride())
-    ):
+    strides = _strides(func, args, kwargs)
+    if strides is None or strides == result.stride():
+        return result
+    if not same_strides(result.shape, strides, result.stride()):
         return result
     with result.fake_mode:
         return result.as_strided(result.shape, strides, result.storage_offset())
