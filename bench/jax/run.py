@@ -1,5 +1,5 @@
-"""The tables of docs/jax_results.md: five models, within 70, 50 and 35 % of the plain step's memory, beside policies
-that people choose by hand, and within the memory of each of these.
+"""The tables of docs/jax_results.md: five models, within 70, 50 and 35 % of the plain step's memory, beside
+policies that people choose by hand, and within the memory of each of these.
 
     python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1]
     python bench/jax/run.py --out FILE --device h100 [--shares]
