@@ -55,9 +55,9 @@ def fit(
     loss: Callable[[Any], torch.Tensor] | None = None,
     **options: Unpack[FitOptions],
 ) -> FittedModel:
-    """Make a model train within a byte budget. The result is an instance of the model's
-    class (of a subclass of the same name) and has the model's state: what is set on one of them (parameters,
-    attributes, hooks, `eval()`) the other one has too.
+    """Make a model train within a byte budget. The result is an instance of the model's class (of a subclass
+    of the same name) and has the model's state: what is set on one of them (parameters, attributes, hooks,
+    `eval()`) the other one has too.
 
     Args:
         model: the model to train; it is not changed.

@@ -65,7 +65,6 @@ class Watch:
         shown = sum(each is not None for i, each in enumerate(gradients) if i not in direct)
         # A view that the caller has written to has another node since then.
         is_written = shown > len({self._storages[i].cdata for i in self._reached})
-        context = self._context()
         if context is not None and not self._packed:  # unpacking saved tensors would call hooks
             hand_over_unchecked(context)
         self._note(graded | (self._views if is_written else self._reached), self._held())
