@@ -19,9 +19,7 @@ from remat.jax.costs import (
     LIBRARY,
     OF_ROWS,
     VIEWS,
-    all_eqns,
     bytes_of,
-    inner_jaxprs,
     is_fused,
     is_of_rows,
     seconds_of,
@@ -29,7 +27,7 @@ from remat.jax.costs import (
     workspace_of,
 )
 from remat.jax.devices import CPU, Device, sharding_of
-from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, shape_of
+from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, inner_kinds, shape_of
 from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
@@ -43,8 +41,7 @@ LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 def refuse_effects(primal: Primal) -> None:
     """Raises UsageError for what may not run a second time."""
     for op in primal.ops:
-        kinds = [op.kind, *(e.primitive.name for j in inner_jaxprs(op.params) for e in all_eqns(j))]
-        found = next((k for k in kinds if k in EFFECTS), None)
+        found = next((k for k in (op.kind, *inner_kinds(op.params)) if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import Literal
 
 from remat.jax.devices import Device, Habits
-from remat.jax.regions import Op, flatten
+from remat.jax.regions import Op, flatten, inner_jaxprs, inner_kinds
 
 #: XLA fuses these into whatever reads them: they take no memory of their own.
 FUSED = frozenset(
@@ -118,26 +118,10 @@ def is_float(aval: Any) -> bool:
     return kind in "fc" or "float" in str(aval.dtype)
 
 
-def inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    """The jaxprs that an op calls, without their constants."""
-    for value in params.values():
-        for each in value if isinstance(value, (tuple, list)) else [value]:
-            inner = getattr(each, "jaxpr", each)
-            if hasattr(inner, "eqns"):
-                yield inner
-
-
-def all_eqns(jaxpr: Any) -> Iterator[Any]:
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in inner_jaxprs(eqn.params):
-            yield from all_eqns(inner)
-
-
 def is_cheap(kind: str, params: dict[str, Any]) -> bool:
     if kind in DEAR or kind in EFFECTS:
         return False
-    return all(e.primitive.name not in DEAR for inner in inner_jaxprs(params) for e in all_eqns(inner))
+    return all(inner not in DEAR for inner in inner_kinds(params))
 
 
 def is_of_rows(op: Op) -> bool:
@@ -151,9 +135,7 @@ def is_of_rows(op: Op) -> bool:
 
 def is_fused(kind: str, params: dict[str, Any], habits: Habits) -> bool:
     if kind.startswith("custom_jvp"):
-        return all(
-            e.primitive.name in FUSED | {"jit", "pjit"} for j in inner_jaxprs(params) for e in all_eqns(j)
-        )
+        return all(inner in FUSED | {"jit", "pjit"} for inner in inner_kinds(params))
     return kind in FUSED or kind in habits.views
 
 
@@ -186,8 +168,7 @@ def seconds_of(
         return float(params["length"]) * body_seconds(device, params["jaxpr"].jaxpr)
     if kind == "device_put" and device.link:
         return sum(map(bytes_of, [*ins, *outs])) / device.link
-    inner = (e.primitive.name for j in inner_jaxprs(params) for e in all_eqns(j))
-    dots = kind in LIBRARY or any(name in LIBRARY for name in inner)
+    dots = kind in LIBRARY or any(inner in LIBRARY for inner in inner_kinds(params))
     width = max((getattr(v.aval.dtype, "itemsize", 4) for v in ins), default=4)
     return device.seconds(flops_of(kind, params, ins, outs), width, dots)
 

@@ -11,18 +11,19 @@ traced function, calls of jit written out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, Literal
 
 FORMAT = "remat.jax.policy"
 PREFIX = "remat."
 INLINED = ("jit", "pjit", "closed_call", "core_call")
+BRANCHES = ("cond", "while")
 Policy = Mapping[str, Any]
 
 
@@ -42,17 +43,81 @@ class Op:
     ins: list[Any]
     outs: list[Any]
     source: Any = None
+    written: Mapping[str, Any] | None = None
+    """Parameters in the function as it is written, where the body of a scan got regions."""
 
     @property
     def kind(self) -> str:
         return str(self.primitive.name)
 
     def run(self, args: Sequence[Any]) -> list[Any]:
+        if self.kind in OP_BY_OP and jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return OP_BY_OP[self.kind](self.written or self.params, args)
         bound = self.primitive.get_bind_params(self.params)
         # A pair until JAX put the functions among the parameters.
         functions, params = bound if isinstance(bound, tuple) else ((), bound)
         made = self.primitive.bind(*functions, *args, **params)
         return list(made) if self.primitive.multiple_results else [made]
+
+
+def scan_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
+    body, split = primal_of_jaxpr(params["jaxpr"]), params["num_consts"]
+    consts, init, xs = args[:split], args[split:][: params["num_carry"]], args[split + params["num_carry"] :]
+
+    def step(carry: Any, x: Any) -> Any:
+        outs = body.evaluate([*consts, *carry, *x])
+        return outs[: len(init)], outs[len(init) :]
+
+    carry, ys = jax.lax.scan(step, list(init), list(xs), params["length"], params["reverse"])
+    return [*carry, *ys]
+
+
+def while_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
+    test, body = primal_of_jaxpr(params["cond_jaxpr"]), primal_of_jaxpr(params["body_jaxpr"])
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    made = jax.lax.while_loop(
+        lambda carry: test.evaluate([*args[:first], *carry])[0],
+        lambda carry: body.evaluate([*args[first:second], *carry]),
+        list(args[second:]),
+    )
+    return list(made)
+
+
+def cond_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
+    branches = [primal_of_jaxpr(branch) for branch in params["branches"]]
+    return list(jax.lax.switch(args[0], [lambda *xs, b=b: b.evaluate(xs) for b in branches], *args[1:]))
+
+
+def checkpoint_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
+    body = primal_of_jaxpr(ClosedJaxpr(params["jaxpr"], ()))
+    run = jax.checkpoint(lambda *xs: body.evaluate(xs), policy=params["policy"])
+    return list(run(*args))
+
+
+#: `jax.disable_jit()` runs these op by op where a function calls them, and JAX compiles them where they are
+#: bound. Bodies of scans run without regions: a region adds the gradients of what it reads before those of
+#: other iterations are added.
+OP_BY_OP: dict[str, Callable[[Mapping[str, Any], Sequence[Any]], list[Any]]] = {
+    "scan": scan_op_by_op, "while": while_op_by_op, "cond": cond_op_by_op, "checkpoint": checkpoint_op_by_op,
+    "remat2": checkpoint_op_by_op,
+}  # fmt: skip
+
+
+def inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The jaxprs that an op calls, without their constants."""
+    for value in params.values():
+        for each in value if isinstance(value, (tuple, list)) else [value]:
+            inner = getattr(each, "jaxpr", each)
+            if hasattr(inner, "eqns"):
+                yield inner
+
+
+def inner_kinds(params: Mapping[str, Any]) -> Iterator[str]:
+    """Of all ops in what an op calls, calls within calls too."""
+    for inner in inner_jaxprs(params):
+        for eqn in inner.eqns:
+            yield str(eqn.primitive.name)
+            yield from inner_kinds(eqn.params)
 
 
 def of_jit(eqn: Any) -> Any:
@@ -157,7 +222,8 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
         avals = [shape_of(v) for v in body.jaxpr.invars]
         with jax.disable_jit(False):
             planned = jax.make_jaxpr(lambda *args, p=inner, q=policy: run_regions(p, q, args))(*avals)
-        ops[int(number)] = Op(op.primitive, {**op.params, "jaxpr": planned}, op.ins, op.outs, op.source)
+        params = {**op.params, "jaxpr": planned}
+        ops[int(number)] = Op(op.primitive, params, op.ins, op.outs, op.source, op.params)
     return Primal(ops, primal.values, primal.inputs, primal.outputs)
 
 
@@ -236,7 +302,11 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
             primal.run(ops, inner, lambda v: primal.number[v] in saved)
             return [inner[v] for v in outs]
 
-        run = jax.checkpoint(region, policy=names) if checkpointed else region
+        # A checkpoint is traced, and a trace cannot choose branches: JAX would compile them.
+        branches = jax.config.jax_disable_jit and any(  # type: ignore[attr-defined]
+            kind in BRANCHES for op in ops for kind in [op.kind, *inner_kinds(op.params)]
+        )
+        run = jax.checkpoint(region, policy=names) if checkpointed and not branches else region
         got = run([env[v] for v in reads], [env[v] for v in leaves])
         env.update(zip(outs, got, strict=True))
     return primal.out(env)

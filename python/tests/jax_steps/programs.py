@@ -133,7 +133,6 @@ RULES: list[Callable[..., Any]] = [
     dot, dot, scores, norm, elementwise, elementwise, add, add, product, named, inner_checkpoint, dropout,
     convolution, shuffle, pooled, gathered, powers, rows,
 ]  # fmt: skip
-#: XLA compiles their bodies, under `jax.disable_jit()` Python runs them: bits may differ.
 LOOPS: list[Callable[..., Any]] = [scan, branch, loop]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
+import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from programs import program  # noqa: E402
 from remat.jax import api, cuts, devices, full, regions  # noqa: E402
@@ -112,13 +113,16 @@ def spread(arrays: Any, *axes: Any) -> Any:
 
 
 def wrong_bits(seed: int, *ways: Any) -> list[int]:
-    """How many results differ in any bit, op by op."""
-    loss, args = program(seed, loops=False)
-    fns = [way(loss, args, seed) for way in ways]
-    with jax.disable_jit():
-        plain = leaves(step(loss)(*args))
-        others = [leaves(step(fn)(*args)) for fn in fns]
-    return [sum(not equal(a, b) for a, b in zip(plain, other, strict=True)) for other in others]
+    """How many results differ in any bit, op by op; programs have loops for names only, as full order may sum
+    their gradients in another order."""
+    found = []
+    for way in ways:
+        loss, args = program(seed, loops=way is planned)
+        fn = way(loss, args, seed)
+        with jax.disable_jit():
+            pairs = zip(leaves(step(loss)(*args)), leaves(step(fn)(*args)), strict=True)
+        found.append(sum(not equal(a, b) for a, b in pairs))
+    return found
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -152,6 +156,32 @@ def difference(seed: int, *ways: Any) -> list[float]:
 @pytest.mark.parametrize("seed", range(4))
 def test_results_op_by_op_are_equal_bit_for_bit(seed: int) -> None:
     assert wrong_bits(seed, in_full_order if seed % 2 else planned) == [0]
+
+
+def loops(weights: Any, x: Any) -> Any:
+    """A stack of layers and a recurrent one by `scan`, with a `while`, a `cond`, a scan within a scan and a
+    checkpoint inside."""
+    stack, recurrent = weights
+
+    def layer(c: Any, w: Any) -> Any:
+        c, _ = jax.lax.scan(lambda c, v: (c + 0.1 * jnp.tanh(c @ v), None), c, jnp.stack([w, w.T]))
+        return c, jax.lax.cond(c[0, 0] > 0, jnp.sin, jnp.cos, c[0] / 3)
+
+    y, sides = jax.lax.scan(jax.checkpoint(layer), x, stack)
+    share = jax.lax.while_loop(lambda c: c > 0.3, lambda c: c / 1.7, jax.lax.stop_gradient(sides[-1, 0]))
+    h, hs = jax.lax.scan(lambda h, row: (jnp.tanh(h @ recurrent) + row / 7,) * 2, y[0], y)
+    return (h * share).sum() + (hs**2).mean() / 3, {"sides": sides}
+
+
+@pytest.mark.parametrize("way", [planned, in_full_order])
+def test_loops_run_op_by_op_where_jit_is_disabled(way: Any) -> None:
+    r = np.random.RandomState(0)
+    args = (jnp.asarray(r.randn(5, 8, 8) / 3), jnp.asarray(r.randn(8, 8) / 3)), jnp.asarray(r.randn(6, 8))
+    for seed in range(3):
+        fn = way(loops, args, seed)
+        with jax.disable_jit():
+            plain, other = leaves(step(loops)(*args)), leaves(step(fn)(*args))
+        assert [equal(a, b) for a, b in zip(plain, other, strict=True)] == [True] * len(plain)
 
 
 @pytest.mark.parametrize("seed", range(100, 103))

@@ -226,3 +226,18 @@ def test_misuse_is_one_line() -> None:
     assert again.remat.predicted_peak <= known
     with pytest.raises(remat.UsageError, match="^planned: contexts do not nest$"), again, step:
         pass
+
+
+def test_a_backward_outside_the_context_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, x = layers(), inputs()
+    step = remat.torch.planned(model, budget="80%", **QUICK)
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        for _ in range(3):
+            with step:
+                loss = model(x).square().mean()
+                with torch.no_grad():
+                    model(x)
+            loss.backward()
+    assert [r.message.partition(":")[0] for r in caplog.records] == ["planned"] * 2
+    assert "call backward() inside" in caplog.records[1].message

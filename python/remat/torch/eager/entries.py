@@ -35,11 +35,12 @@ def token_of(func: Any, args: Sequence[Any]) -> Token:
 
 
 class Entry:
-    """One step as it runs. tokens: of its forward. is_over: its backward began."""
+    """One step as it runs. tokens: of its forward. saves: results for a backward. is_over: its backward
+    began."""
 
     def __init__(self) -> None:
         self.tokens: list[Token] = []
-        self.is_over = False
+        self.saves = self.is_over = False
 
     def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an op of the forward."""

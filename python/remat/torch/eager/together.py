@@ -175,6 +175,12 @@ class PlannedSteps:
         """Takes over a step that has ended."""
         if not entry.is_over:  # it had no backward
             place.know(not place.sequences)
+            if entry.saves:
+                self._say(
+                    "no backward",
+                    "planned: a context was left before the backward of what ran in it, which is not planned: "
+                    "call backward() inside",
+                )
         elif isinstance(entry, Recording):
             record, around, later = entry.record()
             later |= chosen_once(record, self._options)
@@ -290,6 +296,7 @@ class _Steps(OpsMode):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         entry = self._entry
+        entry.saves = True
         return entry, entry.pack(tensor)
 
     def unpack(self, held: Any) -> torch.Tensor:
