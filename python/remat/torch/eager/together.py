@@ -178,7 +178,7 @@ class PlannedSteps:
             if entry.saves:
                 self._say(
                     "no backward",
-                    "planned: a context was left before the backward of what ran in it, so nothing is planned: "
+                    "planned: a context was left before the backward of what ran in it: nothing is planned, "
                     "call backward() inside",
                 )
         elif isinstance(entry, Recording):
