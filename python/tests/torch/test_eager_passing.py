@@ -50,6 +50,7 @@ class Step:
         self.again = frozenset(i for i, func in enumerate(functions) if again(func))
         self.passing = passing.passing(self.functions, self.again)
         self.copying = None
+        self.readings: dict[int, Any] = {}
 
 
 class Seen(TorchDispatchMode):

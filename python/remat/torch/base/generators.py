@@ -31,9 +31,19 @@ class GeneratorStates(NamedTuple):
             where = "" if device.type == "cpu" else f" of {device}"
             yield f"state of the generator{where}", state
         yield "state of Python's generator", torch.tensor(self.python[1])
-        if isinstance(self.numpy, tuple):
-            _, key, *numbers = self.numpy
-            yield "state of numpy's generator", torch.tensor([*map(int, key), *numbers], dtype=torch.float64)
+        numpy = self._of_numpy()
+        if numpy:
+            yield "state of numpy's generator", torch.tensor(numpy, dtype=torch.float64)
+
+    def _of_numpy(self) -> list[float]:
+        if not isinstance(self.numpy, tuple):
+            return []
+        _, key, *numbers = self.numpy
+        return [*map(int, key), *numbers]
+
+    def drew_outside_torch(self, later: GeneratorStates) -> bool:
+        """Was Python's or numpy's generator drawn from until then?"""
+        return self.python != later.python or self._of_numpy() != later._of_numpy()
 
 
 def generator_states() -> GeneratorStates:
@@ -52,6 +62,16 @@ def set_generator_states(states: GeneratorStates) -> None:
     numpy = _numpy()
     if numpy is not None and states.numpy is not None:
         numpy.set_state(states.numpy)
+
+
+def draw_from_all() -> None:
+    """Draws a number from each generator."""
+    for device in devices_in_use():
+        torch.rand((), device=device)
+    random.random()
+    numpy = _numpy()
+    if numpy is not None:
+        numpy.random()
 
 
 @contextmanager

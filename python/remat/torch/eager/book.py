@@ -32,7 +32,9 @@ class Book:
         self._lasting = True
 
     def result_of(self, tensor: torch.Tensor) -> Result | None:
-        """The result that this tensor shows."""
+        """The result that this tensor shows. A nested one has no shape by which it could be shown again."""
+        if tensor.is_nested:
+            return None
         known = self._results.get(number_of(tensor))
         return None if known is None else known[1]
 

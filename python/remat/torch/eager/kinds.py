@@ -23,6 +23,7 @@ from ..base.private import (
 
 # Ops that return uninitialized memory.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+_READS_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 # Ops that replace the memory of their argument.
 _OTHER_MEMORY = ("set_", "resize_", "resize_as_")
 # Batch norms update these although their schemas do not say so.
@@ -40,6 +41,7 @@ class Kind:
     empty: does it make memory without content?
     repeatable: may it run again, as far as its kind tells?
     view: does it show what it is given, and writes nothing?
+    reads_data: does it return a number to Python, or a result whose size depends on data?
     """
 
     written: tuple[tuple[int, str], ...]
@@ -49,6 +51,7 @@ class Kind:
     empty: bool
     repeatable: bool
     view: bool
+    reads_data: bool = False
 
 
 _known: dict[Any, Kind] = {}
@@ -82,6 +85,7 @@ def _kind_of(func: Any) -> Kind:
         empty=builtin and name in _EMPTY,
         repeatable=builtin and func not in WITH_A_STATE and name not in _OTHER_MEMORY,
         view=not written and any(each.alias_info is not None for each in schema(func).returns),
+        reads_data=any(tag in func.tags for tag in _READS_DATA),
     )
 
 
@@ -134,10 +138,15 @@ def trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
     """True for dense tensors with memory on one device, and without a generator of the caller."""
-    devices = {t.device for t in given if t.dim()} | {t.device for t in results}
+    devices = {t.device for t in given if t.is_nested or t.dim()} | {t.device for t in results}
     tensors = (*given, *results)
-    plain = all(t.layout is torch.strided and type(t) in _PLAIN and not is_zero_tensor(t) for t in tensors)
+    plain = all(map(_is_dense, tensors))
     return plain and len(devices) <= 1 and kwargs.get("generator") is None
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    strided = tensor.layout is torch.strided and not tensor.is_nested
+    return strided and type(tensor) in _PLAIN and not is_zero_tensor(tensor)
 
 
 def is_autocast_around() -> bool:

@@ -26,7 +26,8 @@ from .results import Handle, Run, restore
 class Followed(Protocol):
     """The plan of a ledger. functions: the ops of a forward; again: numbers of those that may be recomputed;
     passing: ops that need not be seen (passing.py); made: bytes of new memory of each op; copying: values
-    offloaded to a host, if any.
+    offloaded to a host, if any; readings: ops whose results depend on data in number or size, with the
+    numbers that Python read.
     """
 
     @property
@@ -44,12 +45,16 @@ class Followed(Protocol):
     @property
     def copying(self) -> Copying | None: ...
 
+    @property
+    def readings(self) -> Mapping[int, Any]: ...
+
 
 class Ledger(OpsMode):
     """Of one step.
 
     plan: the one followed. left_at: number of the first op that is in no plan; results from there on are
-    evicted online, or kept if `leave` is not given. made: bytes of new memory of each op, if measured.
+    evicted online, or kept if `leave` is not given. made: bytes of new memory of each op, if `smaller`.
+    makes_more: True if an op before made more than in the plan.
     """
 
     def __init__(
@@ -57,7 +62,7 @@ class Ledger(OpsMode):
         plans: Sequence[Followed],
         verify: bool = False,
         told: Callable[[int], object] | None = None,
-        leave: Callable[[Any, int], Evictor] | None = None,
+        leave: Callable[[Any, int, int], Evictor] | None = None,
         smaller: bool = False,
         turn: Callable[[Any, Any, int], Evictor | None] | None = None,
         keeps: Callable[[], object] | None = None,
@@ -65,17 +70,18 @@ class Ledger(OpsMode):
     ) -> None:
         """plans: for the known sequences of ops, the likeliest first. verify: compare recomputed results with
         digests of the dropped ones, which take no memory. told: called with the number of an op whose
-        recomputed bits differ. leave: makes the evictor that continues from an op in no plan. smaller: also
-        leave the plan if an op makes more than planned. turn: makes the evictor to use after a change of
-        plan, if the new plan does not suffice. keeps: called if recomputed results stay because the backward
-        keeps its saved tensors. causes: compare what recomputed ops read too, so that `told` gets no op that
-        only reads what differs.
+        recomputed bits differ. leave: makes the evictor that continues from an op in no plan; called with the
+        plan, the number of the op, and bytes that the op before it made above the plan. smaller: leave the
+        plan if any op makes more than planned, not only once Python read other numbers. turn: makes the
+        evictor to use after a change of plan, if the new plan does not suffice. keeps: called if recomputed
+        results stay because the backward keeps its saved tensors. causes: compare what recomputed ops read
+        too, so that `told` gets no op that only reads what differs.
         """
         super().__init__()
         self.plan = plans[0]
         self._plans = plans
         self._functions, self._again = self.plan.functions, self.plan.again
-        self._smaller = smaller
+        self._smaller = self._sees_sizes = smaller
         self._passing = Passing(self, None if smaller else self.plan.passing)
         self.left_at: int | None = None
         self.makes_more = False
@@ -152,12 +158,21 @@ class Ledger(OpsMode):
         if away is not None:
             left = away.after(position, func, kind, args, kwargs, result, self._book)
             self._passing.note_results(left)
-        if self._smaller and self.left_at is None:
-            self.made.append(bytes_made(args, kwargs, result))
-            if self.made[position] > self.plan.made[position]:
-                self.makes_more = True
-                self._leave_at(position + 1)
+        if self.left_at is None and (self._sees_sizes or position in self.plan.readings):
+            self._compare(position, 0 if kind.view else bytes_made(args, kwargs, result), result)
         return result
+
+    def _compare(self, position: int, made: int, result: Any) -> None:
+        """Leaves the plan if the op made more; looks at all sizes if Python reads another number."""
+        if self._smaller:
+            self.made.append(made)
+        more = made - self.plan.made[position]
+        if more > 0:
+            self.makes_more = True
+            self._leave_at(position + 1, more)
+        elif not isinstance(result, torch.Tensor) and result != self.plan.readings.get(position, result):
+            self._sees_sizes = True
+            self._passing.follow(None)
 
     def _turn_to_another(self, position: int, func: Any) -> None:
         """The op is not in the plan: follows another plan with the same ops so far, or leaves all plans."""
@@ -178,19 +193,19 @@ class Ledger(OpsMode):
         if plan is not self.plan:
             self._copies(plan)
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
-        every = self._smaller or self._evictor is not None
+        every = self._sees_sizes or self._evictor is not None
         self._passing.follow(None if every else plan.passing)
 
     def leave(self) -> None:
         """Leaves all plans: the next op is in none of them."""
         self._leave_at(self._passing.seen())
 
-    def _leave_at(self, position: int) -> None:
+    def _leave_at(self, position: int, more: int = 0) -> None:
         self.left_at, self._again = position, frozenset()
         self._settle()
         self._passing.follow(None)
         if self._evictor is None and self._leave is not None:
-            self._evict_by(self._leave(self.plan, position))
+            self._evict_by(self._leave(self.plan, position, more))
 
     def _evict_by(self, evictor: Evictor | None) -> None:
         """From now on, if there is one."""

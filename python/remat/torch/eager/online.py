@@ -218,7 +218,8 @@ class Evictor:
             return False
         if proved is not None:
             return proved
-        return self._has_room(2 * cost.bytes + written + cost.workspace)
+        # What the backward will take is not in use yet.
+        return self._has_room(2 * cost.bytes + written + cost.workspace, later=0)
 
     def _writes_to_blank(self, kind: Kind, args: Any, kwargs: Any) -> bool:
         """True if it writes to uninitialized memory. Readers of such memory may read writes that bypass
@@ -365,9 +366,10 @@ class Evictor:
         if self._repeated > _MOST_REPEATED * self._now:
             self._limit = sys.maxsize
 
-    def _has_room(self, need: int) -> bool:
-        """Makes room by evictions; True if these bytes fit."""
-        limit = self._limit - self._unseen
+    def _has_room(self, need: int, later: int | None = None) -> bool:
+        """Makes room by evictions; True if these bytes fit. later: bytes that stay free, by default those of
+        the loss and the backward."""
+        limit = self._limit - (self._unseen if later is None else later)
         if self._meter.bytes() + need <= limit:
             return True
         if self._meter.exact() + need <= limit:

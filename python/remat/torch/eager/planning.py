@@ -57,7 +57,11 @@ class EagerPlan:
     def passing(self) -> Any:
         """Ops that need not be seen (passing.py)."""
         seen = self.again if self.copying is None else self.again | self.copying.seen()
-        return passing(self.functions, seen)
+        return passing(self.functions, seen | self.readings.keys())
+
+    @property
+    def readings(self) -> Mapping[int, Any]:
+        return self.record.readings
 
     def backward(self) -> tuple[list[int], list[Any]]:
         """Numbers and functions of the ops of the record's backward."""

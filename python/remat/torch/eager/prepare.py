@@ -15,6 +15,7 @@ import remat
 from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError, log
+from ..base.generators import draw_from_all, generator_states
 from ..base.held import tensors_held
 from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
@@ -43,6 +44,8 @@ from .step import NotSavedError, TrainingStep
 Loss = Callable[[Any], torch.Tensor]
 # Most plans that are compared and measured until one is right and within the budget.
 _TRIES = 4
+# Steps with other random numbers, to see whether they run other ops.
+_DRAWS = 2
 # Margin of a budget named in an error, as a share: peaks vary a little from run to run.
 _SPARE = 0.005
 # As a share of the budget: steps without recomputation are measured if less is left.
@@ -65,7 +68,8 @@ class Recorded:
     chosen: ops that must run once, by the options. once: these and ops found to differ. compared: ops whose
     recomputed bits are equal. around: surroundings of steps, by whether they add to gradients. above:
     measured bytes above the prediction. beyond: bytes that a forward leaves in use by the allocator, less the
-    plan's. whole: True if a step without recomputation was measured.
+    plan's. whole: True if a step without recomputation was measured. draws: True if Python draws random
+    numbers in the forward. drawn: True if ops or sizes depend on random numbers.
     """
 
     record: Record
@@ -77,6 +81,8 @@ class Recorded:
     above: dict[bool, int] = field(default_factory=dict)
     beyond: dict[bool, int] = field(default_factory=dict)
     whole: bool = False
+    draws: bool = False
+    drawn: bool = False
 
     def is_tight(self, plan: EagerPlan) -> bool:
         """True if no step without recomputation was measured, and little room is left."""
@@ -105,6 +111,8 @@ class Recorded:
             around=dict(self.around),
             above=dict(self.above),
             whole=True,
+            draws=self.draws,
+            drawn=self.drawn,
         )
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
@@ -143,6 +151,7 @@ class Preparation:
         self._call = eager_call(model)
         self._settled: Options | None = None
         self._pool: HostPool | None = None
+        self._waiting: Call | None = None
         self._writes_parameters = self._in_training = False
         self._compiles = compiled_part(model) is not None
 
@@ -158,7 +167,7 @@ class Preparation:
         def before_write(tensor: torch.Tensor) -> None:
             self._writes_parameters |= snapshot.keep_before_write(tensor)
 
-        start = sum(step.resident_bytes().values()) + copies_beside(step, call, snapshot)
+        start = sum(step.resident_bytes().values()) + copies_beside(step, (call, self._waiting), snapshot)
         start += runtime_of(step.device).taken_by_libraries()
         with phase("capture"), torch.enable_grad():
             if self._compiles:
@@ -172,13 +181,29 @@ class Preparation:
             with step.without_traces(snapshot.restore):
                 timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces(snapshot.restore):
+                before = generator_states()
                 record = step.record(True, self._evictor(step, start), before_write)
+                draws = before.drew_outside_torch(generator_states())
+            varies = draws or bool(record.readings)
+            drawn = varies and self._depends_on_draws(step, record, snapshot.restore, start)
             if record.made_in_autocast == timed.made_in_autocast != []:
                 self._check_in_autocast(step, record, snapshot.restore)
             record.time_again(timed)
             count_hidden(record)
         chosen = chosen_once(record, self._options)
-        return Recorded(record, chosen=frozenset(chosen), once=chosen)
+        return Recorded(record, chosen=frozenset(chosen), once=chosen, draws=draws, drawn=drawn)
+
+    def _depends_on_draws(
+        self, step: TrainingStep, record: Record, restore: Callable[[], object], start: int
+    ) -> bool:
+        """True if steps with other random numbers run other ops, or make other sizes."""
+        for times in range(1, _DRAWS + 1):
+            with step.without_traces(restore):
+                for _ in range(times):
+                    draw_from_all()
+                if step.record(False, self._evictor(step, start)).sizes != record.sizes:
+                    return True
+        return False
 
     def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
         """Raises UnsupportedModelError if outputs differ under a dispatch mode: kernels that call ops cast by
@@ -239,7 +264,7 @@ class Preparation:
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
         if self._in_training:
-            step = replace(step, copies=copies_beside(step, call, snapshot))
+            step = replace(step, copies=copies_beside(step, (call, self._waiting), snapshot))
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore, without_spare(known))
             with step.without_traces(snapshot.restore):
@@ -288,7 +313,7 @@ class Preparation:
                     sequence.record, around, self._options_on(step.device), sequence.once, pool=self._pool
                 )
                 with step.without_traces(snapshot.restore):
-                    if not self._differs(step, sequence, plan, kind):
+                    if not self._differs(step, sequence, plan, kind, snapshot.restore):
                         return plan
 
     def settled(self, call: Call) -> Options:
@@ -381,12 +406,20 @@ class Preparation:
             smallest_known=known,
         )
 
-    def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
+    def _differs(
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        plan: EagerPlan,
+        kind: Kind,
+        restore: Callable[[], object],
+    ) -> bool:
         """True if the recomputed bits of an op differ; such ops run once from now on."""
         if not plan.away:
             return False
         differing = self._compared(step, plan, kind, causes=False)
         if differing:
+            step.restore_beside_gradients(restore)
             differing = self._compared(step, plan, kind, causes=True) or differing
         sequence.compared.update(() if differing else plan.away)
         if differing:
@@ -427,11 +460,12 @@ class Preparation:
         it runs once from now on.
         """
         with step.without_traces(restore):
-            if self._differs(step, sequence, plan, kind):
+            if self._differs(step, sequence, plan, kind, restore):
                 return None
             if kind.adds and not step.existing:
                 if not plan.away:  # no earlier step made the gradients that this one adds to
                     step.run_planned(Ledger([plan]), kind.dropped)
+                step.restore_beside_gradients(restore)
                 return self._peak(step, sequence, plan, kind)
         with step.without_traces(restore):
             return self._peak(step, sequence, plan, kind)
@@ -490,6 +524,15 @@ class Preparation:
         return found
 
     @contextmanager
+    def beside(self, call: Call) -> Iterator[None]:
+        """The arguments of this call are in memory too while steps of others run inside the block."""
+        self._waiting = call
+        try:
+            yield
+        finally:
+            self._waiting = None
+
+    @contextmanager
     def within(self, budget: int) -> Iterator[None]:
         """Plans steps for this many bytes inside the block."""
         before = self._settled
@@ -535,13 +578,13 @@ def with_host(options: Options, device: torch.device) -> tuple[Options, HostPool
     return replace(options, host=host), HostPool(channels, host.budget)
 
 
-def copies_beside(step: TrainingStep, call: Call, snapshot: Snapshot) -> int:
-    """Bytes that are there beside a step: the arguments of which it has copies, and what is kept to be put
-    back after it, which are the snapshot and the generator's state, which both the snapshot and
+def copies_beside(step: TrainingStep, calls: Any, snapshot: Snapshot) -> int:
+    """Bytes that are there beside a step: the arguments of calls, of which it has copies, and what is kept to
+    be put back after it, which are the snapshot and the generator's state, which both the snapshot and
     `without_traces` have.
     """
     device, own = step.device, step.resident_bytes()
-    given = tensor_storages(call, device.type)
+    given = tensor_storages(calls, device.type)
     states = 2 * runtime_of(device).generator_state().nbytes if device.type == "cpu" else 0
     copied = sum(size for address, size in given.items() if address not in own)
     return copied + snapshot.bytes_on(device.type) + states

@@ -65,6 +65,8 @@ def _described(item: Any) -> Any:
             size = item.untyped_storage().nbytes()
         except (RuntimeError, NotImplementedError):
             size = 0
+        if item.is_nested:
+            return type(item), item.numel(), item.dtype, item.device, size
         strides = item.stride() if item.layout is torch.strided else item.layout
         return item.shape, strides, item.storage_offset() if size else 0, item.dtype, item.device, size
     if isinstance(item, (list, tuple)):

@@ -66,6 +66,19 @@ class Record:
         """Overhead of each op of a forward with any recomputation, in ns."""
         return ONE_FOLLOWED[self.runs_ahead]
 
+    @cached_property
+    def readings(self) -> dict[int, Any]:
+        """Ops of the forward whose results depend on data in number or size: the number that Python read, or
+        None."""
+        forward = (op for op in self.ops if op.phase == FORWARD)
+        return {op.number: op.read for op in forward if kind_of(op.func).reads_data}
+
+    @cached_property
+    def sizes(self) -> list[tuple[Any, int]]:
+        """The ops of the forward, and the bytes that each makes."""
+        forward = (op for op in self.ops if op.phase == FORWARD)
+        return [(op.func, sum(self.values[value].bytes for value in op.made)) for op in forward]
+
     def keep_gradients(self) -> None:
         """Marks the gradients of a step that makes them as kept."""
         for value in self.gradients:

@@ -69,7 +69,8 @@ class Ran:
     """One op that ran.
 
     wrote: pairs of a value and the value that took its place. made: values of new memory. duration in ns;
-    workspace in bytes; top: peak memory while it ran, relative to the start of the step.
+    workspace in bytes; top: peak memory while it ran, relative to the start of the step. read: the number or
+    truth value that it returned, if it returned one.
     """
 
     number: int
@@ -84,10 +85,14 @@ class Ran:
     duration: int = 0
     workspace: int = 0
     top: int = 0
+    read: Any = None
 
     def runs_once(self) -> None:
         """Marks it as running once: a recomputation would not make what its readers need."""
         self.may_repeat = False
+
+    def returned(self, number: Any) -> None:
+        self.read = number
 
     def add_cost(self, workspace: int, top: int) -> None:
         """Adds its memory cost."""
@@ -229,6 +234,8 @@ class Recorder(OpsMode):
         result = func(*args, **kwargs) if evictor is None else evictor.run(begun)
         duration = self._clock() - start
         self._add(func, kind, args, kwargs, given, reads, results_in(result), duration)
+        if isinstance(result, (bool, int, float, complex)):
+            self.ops[-1].returned(result)
         if evictor is not None:
             self._pause()
             evictor.after(begun, result)

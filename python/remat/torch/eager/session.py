@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from ..plan.options import Options
 from ..plan.report import PlanReport
 from ..session.unplanned import KEPT, TRANSFORMED
 from ..session.watch import note_eager_step
-from .calls import Call, apart, shapes_of
+from .calls import Call, shapes_of
 from .fetching import Copying
 from .following import is_followed, through
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
@@ -56,6 +56,7 @@ class _Nothing:
     passing: Any = None
     made: Sequence[int] = ()
     copying: Copying | None = None
+    readings: Mapping[int, Any] = {}
 
 
 class EagerSession:
@@ -83,6 +84,9 @@ class EagerSession:
         """
         shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
+        if any(each.record.sizes == recorded.record.sizes for each in shape.recorded):
+            shape.complete()  # what other calls have more of depends on something else than the arguments
+            return
         self._in_use = in_use_on(self._preparation.device())
         if self.options.outputs is not None:
             shape.drop(recorded.all_outputs() if self.options.outputs == "dropped" else frozenset(), 0)
@@ -98,6 +102,17 @@ class EagerSession:
         if missed:
             raise no_plans(missed, [recorded.needs(kind) for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
+        if recorded.draws:
+            shape.compare_sizes()
+        elif recorded.record.readings:
+            shape.follow_calls()
+        if recorded.drawn:
+            shape.drop_plans()
+            self._say(
+                "drawn",
+                "ops of this model depend on random numbers: its calls stay within the budget without a "
+                "plan, and what runs again is chosen as they run",
+            )
 
     def _adds(self) -> tuple[bool, ...]:
         accumulate = self.options.accumulate
@@ -174,6 +189,8 @@ class EagerSession:
                     "others stay within the budget without a plan",
                 )
             return self._without_plan(call)
+        if shape.planless:
+            return self._without_plan(call)
         note_eager_step(plans[0].report)
         runs_again = any(plan.away for plan in plans)
         looks = self.options.outputs is None and (
@@ -183,14 +200,16 @@ class EagerSession:
         before = in_use() if in_use is not None else 0
         first = borrowed is not None and not borrowed.shown
         looked_at = runs_again or looks or first or shape.followed or self.options.strict or is_followed()
-        if not looked_at and in_use is not None:
+        # Bytes in use tell nothing where the allocator is traced.
+        if not looked_at and in_use is not None and not is_traced():
             outputs = self._call(*args, **kwargs)
             self._compare_growth(shape, plans, in_use() - before, followed=False)
             return outputs
         differs = partial(self._differs, shape, plans)
         leave, turn = partial(self._leave, shape), partial(self._turn, shape)
         keeps = partial(self._warn, "kept", KEPT)
-        ledger = Ledger(plans, first, differs, leave, smaller=first, turn=turn, keeps=keeps)
+        smaller = first or shape.sized or is_traced()
+        ledger = Ledger(plans, first, differs, leave, smaller=smaller, turn=turn, keeps=keeps)
         outputs = through(ledger, plans[0], lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:
@@ -222,7 +241,7 @@ class EagerSession:
         )
         if above <= 0:
             return
-        shape.follow_calls()
+        shape.compare_sizes()
         self._warn(
             "sizes" if followed else "growth",
             f"a call left more in use than the one that was recorded: its step may need "
@@ -272,10 +291,13 @@ class EagerSession:
             self.prepare(call, adds)
         shape = self._shapes.own(key)
         pending = shape.take_pending()
-        if pending is not None:
+        if pending is None and not shape.recorded:
+            self.prepare(call, adds)
+        elif pending is not None:
             try:
-                self.prepare(pending, adds)
-            except (remat.NoPlanError, VerificationError):
+                with self._preparation.beside(call):
+                    self.prepare(pending, adds)
+            except VerificationError:
                 raise
             except Exception as error:
                 if self.options.strict or not shape.recorded:
@@ -332,9 +354,10 @@ class EagerSession:
 
         return over
 
-    def _leave(self, shape: Shape, plan: EagerPlan, position: int) -> Evictor:
-        """The evictor that continues from an op in no plan, within the budget of the last plan."""
-        return self._evictor_at(shape, plan, position, plan)
+    def _leave(self, shape: Shape, plan: EagerPlan, position: int, more: int) -> Evictor:
+        """The evictor that continues from an op in no plan, within the budget of the last plan. more: bytes
+        in use there beside the plan's."""
+        return self._evictor_at(shape, plan, position, plan, more)
 
     def _turn(self, shape: Shape, followed: EagerPlan, other: EagerPlan, position: int) -> Evictor | None:
         """The evictor to use when a step changes to another plan that has no room for the results kept so
@@ -345,14 +368,16 @@ class EagerSession:
             return None
         return self._evictor_at(shape, followed, position, other)
 
-    def _evictor_at(self, shape: Shape, followed: EagerPlan, position: int, to_come: EagerPlan) -> Evictor:
+    def _evictor_at(
+        self, shape: Shape, followed: EagerPlan, position: int, to_come: EagerPlan, more: int = 0
+    ) -> Evictor:
         """An evictor that keeps a step within the budget from an op on. to_come: bytes for the rest of the
         step."""
         record = next(each.record for each in shape.recorded if to_come in each.plans.values())
         device = self._preparation.device()
         limit = to_come.report.budget - to_come.report.reserve
         over = self._over(f"leaves what was recorded at op {position}", limit)
-        in_use = followed.levels[max(0, position - 1)]
+        in_use = followed.levels[max(0, position - 1)] + more
         meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
         return evictor_from(meter, limit, device, over, rest_of(record))
 
@@ -370,25 +395,26 @@ class EagerSession:
         """A step had unplanned ops: they are recorded before the next step."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
         expected = functions[at] if at < len(functions) else "the end"
-        more = len(shape.recorded) < MOST_SEQUENCES and not shape.is_complete
         what = f"op {at} of a call is not the one that was recorded ({expected})"
         if ledger.makes_more:
-            what = f"op {at - 1} of a call with smaller tensors makes more than was recorded"
-        self._say(
-            "other ops" if more else "too many ops",
-            f"{what}: what comes after it stays within the budget without a plan; "
-            + ("such calls are planned for from the next one on" if more else "no more plans are made"),
-        )
-        if more:
-            shape.record_next(apart(call))
+            what = f"op {at - 1} of a call ({functions[at - 1]}) makes more than was recorded"
+        if len(shape.recorded) >= MOST_SEQUENCES:
+            shape.drop_plans()
+            then = "and so do all calls from now on"
+        elif shape.is_complete:
+            then = "no more plans are made"
+        else:
+            shape.record_next(call)
+            then = "such calls are planned for from the next one on"
+        self._say(then, f"{what}: what comes after it stays within the budget without a plan; {then}")
 
     def _warn_unrecorded(self, error: Exception) -> None:
-        """No step of such a call could be recorded, although the call itself runs."""
+        """No step of such a call could be recorded or planned, although the call itself runs."""
         why = str(error).partition("\n")[0]
         self._warn(
             "not recorded",
-            "a call of another kind than before stays within the budget without a plan, since a step of it "
-            f"could not be recorded ({type(error).__name__}: {why})",
+            "a call of another kind than before runs without a plan, since a step of it could not be "
+            f"recorded or planned ({type(error).__name__}: {why})",
         )
 
     def _look_at_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..plan.report import PlanReport
-from .calls import Call
+from .calls import Call, Remembered
 from .planning import EagerPlan
 from .prepare import Recorded
 
@@ -53,31 +53,42 @@ def _covers(mine: Any, its: Any) -> bool:
 class Shape:
     """The knowledge about one combination of shapes.
 
-    recorded: the sequences of ops, the most recent first. pending: the arguments of a call with other ops.
+    recorded: the sequences of ops, the most recent first. pending: a call with other ops.
     dropped: positions of outputs never held in a backward; None: unknown. followed: True if each op of its
     calls is tracked, even without recomputation. lost: seconds of recomputation by its plans in smaller
     calls, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
     is_complete: no more sequences are recorded, since one could not be.
+    sized: the sizes that all ops of calls make are compared with those of the record.
+    planless: calls stay within the budget without a plan, since their ops vary.
     """
 
     recorded: list[Recorded] = field(default_factory=list)
-    pending: Call | None = None
+    pending: Remembered | None = None
     dropped: frozenset[int] | None = None
     dropped_bytes: int = 0
     followed: bool = False
+    sized: bool = False
     lost: float = 0.0
     derived: bool = False
     is_complete: bool = False
+    planless: bool = False
 
     def complete(self) -> None:
         self.is_complete = True
 
+    def drop_plans(self) -> None:
+        """Further calls run without one."""
+        self.planless = True
+
     def follow_calls(self) -> None:
         self.followed = True
 
+    def compare_sizes(self) -> None:
+        self.followed = self.sized = True
+
     def record_next(self, call: Call) -> None:
         """Records the next call like this one, which had other ops."""
-        self.pending = call
+        self.pending = Remembered.of(call)
 
     def lose(self, seconds: float) -> None:
         """Adds the recomputation time of a smaller call that followed its plan."""
@@ -92,7 +103,7 @@ class Shape:
 
     def take_pending(self) -> Call | None:
         pending, self.pending = self.pending, None
-        return pending
+        return None if pending is None else pending.unchanged()
 
     def needed(self, plan: EagerPlan, grown: int) -> int:
         """The peak of a step with this plan whose forward left this many bytes in use, by the allocator."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 from ..base.allocator import is_traced
 from ..base.devices import runtime_of
@@ -59,8 +59,14 @@ class TrainingStep:
         outputs = ledger.through(self.forward)
         losses = self.loss(outputs)
         held = [each for i, each in enumerate(tensors_held(outputs)) if i not in dropped]
-        del outputs
-        self._backward(losses)
+        # Without a loss of the user, what is differentiated are the outputs: an edge does not hold them. Who
+        # has a loss holds it.
+        roots = [get_gradient_edge(each) for each in losses]
+        held += [each for each in losses if each.numel() == 1]
+        ones = [torch.ones_like(each) for each in losses]
+        del outputs, losses
+        with casting(()):
+            torch.autograd.backward(roots, ones)
         del held
 
     def grown(self, ledger: Ledger | None) -> int | None:
@@ -176,6 +182,14 @@ class TrainingStep:
                 for parameter, gradient in before:
                     parameter.grad = gradient
                 restore()
+
+    def restore_beside_gradients(self, restore: Callable[[], object]) -> None:
+        """Before a further run that adds to the gradients of the last one, or is compared with it: a model
+        may choose its ops by its state or by random numbers."""
+        made = [(parameter, parameter.grad) for parameter in self.parameters]
+        restore()
+        for parameter, gradient in made:
+            parameter.grad = gradient
 
     def _take(self, parameter: torch.Tensor) -> None:
         if has_dense_gradient(parameter):
