@@ -51,6 +51,7 @@ class Step:
         self.passing = passing.passing(self.functions, self.again)
         self.copying = None
         self.readings: dict[int, Any] = {}
+        self.products = False
 
 
 class Seen(TorchDispatchMode):

@@ -73,6 +73,7 @@ class Followed:
     made: tuple[int, ...] = ()
     copying: Any = None
     readings: tuple[int, ...] = ()
+    products: bool = False
 
 
 def test_what_ran_again_goes_with_its_last_reader_although_a_write_to_it_does_not_run_again() -> None:

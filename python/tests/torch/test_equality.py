@@ -124,3 +124,28 @@ def test_a_result_is_written_over_an_argument_only_where_strides_stay_those_of_e
     found = remat.torch.verify(SumsWhatIsTransposed(), torch.randn(4, 8, 8), "100%")
     assert found.differences == ()
     assert found.within
+
+
+class ByOneMatrix(nn.Module):
+    """A batch of products with the same matrix, which needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(9, 9) for _ in range(6))
+        self.register_buffer("matrix", torch.randn(1, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        y = x.view(-1, 3, 3) @ self.matrix
+        return torch.matmul(self.matrix, y).flatten(1).square().mean()
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_products_by_a_batch_of_one_are_those_of_eager_mode(executor: str) -> None:
+    torch.manual_seed(0)
+    model, x = ByOneMatrix(), torch.randn(300, 9)
+    expected = train(copy.deepcopy(model), (x,))
+    fitted = remat.torch.fit(model, (x,), "85%", executor=executor, work_limit=5_000, time_limit=None)
+    assert fitted.remat.parts[0].recomputed_steps > 0
+    assert expected.differences(train(fitted, (x,))) == []

@@ -7,12 +7,14 @@ The plan is advice: whatever a step does, its results are those of eager mode; o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.private import OpsMode, keeps_graph, without_dispatch_modes
+from ..base.products import EagerProducts
 from ..base.storages import digest
 from .book import Book, bytes_made
 from .fetching import Away, Copying, SavedAt
@@ -27,7 +29,7 @@ class Followed(Protocol):
     """The plan of a ledger. functions: the ops of a forward; again: numbers of those that may be recomputed;
     passing: ops that need not be seen (passing.py); made: bytes of new memory of each op; copying: values
     offloaded to a host, if any; readings: ops whose results depend on data in number or size, with the
-    numbers that Python read.
+    numbers that Python read; products: needs the forward `EagerProducts`?
     """
 
     @property
@@ -47,6 +49,9 @@ class Followed(Protocol):
 
     @property
     def readings(self) -> Mapping[int, Any]: ...
+
+    @property
+    def products(self) -> bool: ...
 
 
 class Ledger(OpsMode):
@@ -272,7 +277,9 @@ class Ledger(OpsMode):
 
     def through(self, call: Callable[[], Any]) -> Any:
         """Runs a forward to its end."""
-        with self, self._passing, saved_tensors_hooks(*self._passing.hooks(self.pack, self.unpack)):
+        products = EagerProducts() if any(plan.products for plan in self._plans) else nullcontext()
+        hooks = saved_tensors_hooks(*self._passing.hooks(self.pack, self.unpack))
+        with products, self, self._passing, hooks:
             outputs = call()
         self.end()
         return outputs

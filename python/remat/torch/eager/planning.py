@@ -60,6 +60,10 @@ class EagerPlan:
         return passing(self.functions, seen | self.readings.keys())
 
     @property
+    def products(self) -> bool:
+        return self.record.products
+
+    @property
     def readings(self) -> Mapping[int, Any]:
         return self.record.readings
 

@@ -40,7 +40,7 @@ class Record:
     values that were there before. sparse: gradients that are no values. adding: others went at once.
     made_in_autocast: digests of what the model returned, where it was inside autocast. runs_ahead: does the
     host call ops before the device is through with former ones? asked_for: what the forward saved and a
-    backward asked for: how many ops had run at both times.
+    backward asked for: how many ops had run at both times. products: needs the forward `EagerProducts`?
     """
 
     ops: Sequence[Ran]
@@ -55,6 +55,7 @@ class Record:
     made_in_autocast: Sequence[bytes] = ()
     runs_ahead: bool = False
     asked_for: Sequence[tuple[int, int]] = ()
+    products: bool = False
 
     @property
     def one_run(self) -> int:

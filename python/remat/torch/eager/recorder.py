@@ -202,6 +202,7 @@ class Recorder(OpsMode):
         self.in_autocast = self.reads_other_graphs = False
         self.digests: list[bytes] = []
         self.asked_for: list[tuple[int, int]] = []
+        self.products = False
         self._clock, self._mark, self._evictor = clock, mark, evictor
         self._begin = begin
         self._before_write = before_write

@@ -57,6 +57,7 @@ class _Nothing:
     made: Sequence[int] = ()
     copying: Copying | None = None
     readings: Mapping[int, Any] = {}
+    products = True
 
 
 class EagerSession:

@@ -20,6 +20,7 @@ from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.modes import casting, casts_apart
 from ..base.private import begin_of_graph, storage_id, without_accumulate_hooks
+from ..base.products import EagerProducts
 from ..base.storages import dense_parts, digest, tensor_storages
 from .durations import clock_of, take_off_calls
 from .ledger import Ledger
@@ -119,6 +120,7 @@ class TrainingStep:
             recorder.digests,
             runs_ahead=self.device.type != "cpu",
             asked_for=recorder.asked_for,
+            products=recorder.products,
         )
         recorder.end()
         found.keep_gradients()
@@ -134,13 +136,16 @@ class TrainingStep:
         return {value: known[address][0] for value, address in addresses.items() if address in known}
 
     def _recorded(self, recorder: Recorder) -> None:
+        products = EagerProducts()
         with (
             torch.autograd.set_multithreading_enabled(False),
+            products,
             recorder,
             saved_tensors_hooks(recorder.pack, recorder.unpack),
             recorder.modules.watched(),
         ):
             outputs = self.forward()
+            recorder.products = products.met
             recorder.begin_loss(tensors_held(outputs))
             if recorder.in_autocast:
                 recorder.note_digests(digests_of(outputs))

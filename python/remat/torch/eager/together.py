@@ -20,6 +20,7 @@ import remat
 
 from ..base.errors import log
 from ..base.private import OpsMode, graph_task, without_dispatch_modes
+from ..base.products import EagerProducts
 from ..base.units import exact_bytes
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
@@ -131,6 +132,7 @@ class PlannedSteps:
             self._steps = _Steps(self)
             stack.callback(self._steps.end)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+            stack.enter_context(EagerProducts())
             stack.enter_context(self._steps)
             stack.enter_context(saved_tensors_hooks(self._steps.pack, self._steps.unpack))
             self._stack = stack.pop_all()

@@ -27,6 +27,7 @@ from ..base.private import (
     storage_id,
     suggest_memory_format,
 )
+from ..base.products import product_of_batches
 from .dropout import DROPOUT, DROPOUT_BACKWARD, dropout, dropout_backward
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
@@ -45,6 +46,7 @@ _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 # Traced as a batch of products where a transposed tensor has more than two dimensions, of which eager mode
 # makes one matrix if it can; and in other arithmetic.
 _REWRITTEN = {"matmul", "multi_margin_loss"}
+_MATMUL: Any = _aten.matmul.default
 _INTERPOLATION = "upsample"
 
 
@@ -78,12 +80,19 @@ def eager_kernels(device: torch.device, bits: bool = True, casts: Casts = ()) ->
     on_cpu = device.type == "cpu"
     as_themselves = _ops_of(_REWRITTEN | (_RECURRENT if on_cpu else set()), _INTERPOLATION)
     with (
-        _instead(as_themselves),
+        _instead(as_themselves, lambda op: _matmul if op is _MATMUL else None),
         _strides_of_norms() if on_cpu else _refused_kernels(bits),
         cast_once(),
         backward_cast(casts),
     ):
         yield
+
+
+def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    made = product_of_batches(a, b)
+    if made is None:
+        made = _MATMUL._op_dk(DispatchKey.CompositeImplicitAutograd, a, b)
+    return made
 
 
 @contextmanager
