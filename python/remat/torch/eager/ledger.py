@@ -19,7 +19,7 @@ from ..base.storages import digest
 from .book import Book, bytes_made
 from .fetching import Away, Copying, SavedAt
 from .keeping import Kept
-from .kinds import kind_of, results_in, tensors_in
+from .kinds import Kind, kind_of, results_in, tensors_in
 from .online import Evictor
 from .passing import Passing, kept
 from .results import Handle, Run, restore
@@ -164,7 +164,7 @@ class Ledger(OpsMode):
             left = away.after(position, func, kind, args, kwargs, result, self._book)
             self._passing.note_results(left)
         if self.left_at is None and (self._sees_sizes or position in self.plan.readings):
-            self._compare(position, 0 if kind.view else bytes_made(args, kwargs, result), result)
+            self._compare(position, _size(kind, args, kwargs, result), result)
         return result
 
     def _compare(self, position: int, made: int, result: Any) -> None:
@@ -293,3 +293,11 @@ class Ledger(OpsMode):
         self._keeps = self._after_forward
         if self._evictor is not None:
             self._evictor.end_forward()
+
+
+def _size(kind: Kind, args: Any, kwargs: Any, result: Any) -> int:
+    """Bytes that an op made; 0 where results show what there was, and of nested tensors."""
+    tensors = (*tensors_in((*args, *kwargs.values())), *results_in(result))
+    if kind.view or any(each.is_nested for each in tensors):
+        return 0
+    return bytes_made(args, kwargs, result)

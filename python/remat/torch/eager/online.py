@@ -81,7 +81,7 @@ class Evictor:
     ) -> None:
         self.book = Book(lasting=True)
         self._device = device
-        self._meter, self._limit = meter, limit
+        self._meter, self._given, self._limit = meter, limit, limit
         self._over, self._differs = over, differs
         self._now = self._repeated = self._unseen = 0
         self._share = 0.0
@@ -219,7 +219,7 @@ class Evictor:
         if proved is not None:
             return proved
         # What the backward will take is not in use yet.
-        return self._has_room(2 * cost.bytes + written + cost.workspace, later=0)
+        return self._has_room(2 * cost.bytes + written + cost.workspace, self._given)
 
     def _writes_to_blank(self, kind: Kind, args: Any, kwargs: Any) -> bool:
         """True if it writes to uninitialized memory. Readers of such memory may read writes that bypass
@@ -366,10 +366,10 @@ class Evictor:
         if self._repeated > _MOST_REPEATED * self._now:
             self._limit = sys.maxsize
 
-    def _has_room(self, need: int, later: int | None = None) -> bool:
-        """Makes room by evictions; True if these bytes fit. later: bytes that stay free, by default those of
-        the loss and the backward."""
-        limit = self._limit - (self._unseen if later is None else later)
+    def _has_room(self, need: int, limit: int | None = None) -> bool:
+        """Makes room by evictions; True if these bytes fit. limit: on bytes in use, by default what is left
+        beside those of the loss and the backward."""
+        limit = self._limit - self._unseen if limit is None else limit
         if self._meter.bytes() + need <= limit:
             return True
         if self._meter.exact() + need <= limit:
