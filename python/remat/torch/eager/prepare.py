@@ -15,7 +15,6 @@ import remat
 from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError, log
-from ..base.generators import draw_from_all, generator_states
 from ..base.held import tensors_held
 from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
@@ -44,8 +43,8 @@ from .step import NotSavedError, TrainingStep
 Loss = Callable[[Any], torch.Tensor]
 # Most plans that are compared and measured until one is right and within the budget.
 _TRIES = 4
-# Steps with other random numbers, to see whether they run other ops.
-_DRAWS = 2
+# Numbers drawn before further steps, to see whether those run other ops.
+_DRAWS = 5, 13
 # Margin of a budget named in an error, as a share: peaks vary a little from run to run.
 _SPARE = 0.005
 # As a share of the budget: steps without recomputation are measured if less is left.
@@ -181,11 +180,10 @@ class Preparation:
             with step.without_traces(snapshot.restore):
                 timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces(snapshot.restore):
-                before = generator_states()
                 record = step.record(True, self._evictor(step, start), before_write)
-                draws = before.drew_outside_torch(generator_states())
+                draws = snapshot.drew_in_python()
             varies = draws or bool(record.readings)
-            drawn = varies and self._depends_on_draws(step, record, snapshot.restore, start)
+            drawn = varies and self._depends_on_draws(step, record, snapshot, start)
             if record.made_in_autocast == timed.made_in_autocast != []:
                 self._check_in_autocast(step, record, snapshot.restore)
             record.time_again(timed)
@@ -193,15 +191,14 @@ class Preparation:
         chosen = chosen_once(record, self._options)
         return Recorded(record, chosen=frozenset(chosen), once=chosen, draws=draws, drawn=drawn)
 
-    def _depends_on_draws(
-        self, step: TrainingStep, record: Record, restore: Callable[[], object], start: int
-    ) -> bool:
+    def _depends_on_draws(self, step: TrainingStep, record: Record, snapshot: Snapshot, start: int) -> bool:
         """True if steps with other random numbers run other ops, or make other sizes."""
-        for times in range(1, _DRAWS + 1):
-            with step.without_traces(restore):
+        for times in _DRAWS:
+            with step.without_traces(snapshot.restore):
                 for _ in range(times):
-                    draw_from_all()
-                if step.record(False, self._evictor(step, start)).sizes != record.sizes:
+                    snapshot.draw_from_all()
+                other = step.record(False, self._evictor(step, start))
+                if other.sizes != record.sizes or other.modules != record.modules:
                     return True
         return False
 

@@ -74,6 +74,11 @@ class Record:
         forward = (op for op in self.ops if op.phase == FORWARD)
         return {op.number: op.read for op in forward if kind_of(op.func).reads_data}
 
+    @property
+    def modules(self) -> list[str]:
+        """Of the ops of the forward."""
+        return [op.module for op in self.ops if op.phase == FORWARD]
+
     @cached_property
     def sizes(self) -> list[tuple[Any, int]]:
         """The ops of the forward, and the bytes that each makes."""

@@ -85,6 +85,7 @@ class EagerSession:
         """
         shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
+        self._note_what_varies(shape, recorded)
         if any(each.record.sizes == recorded.record.sizes for each in shape.recorded):
             shape.complete()  # what other calls have more of depends on something else than the arguments
             return
@@ -103,6 +104,9 @@ class EagerSession:
         if missed:
             raise no_plans(missed, [recorded.needs(kind) for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
+
+    def _note_what_varies(self, shape: Shape, recorded: Recorded) -> None:
+        """How closely calls are looked at, and whether they follow plans."""
         if recorded.draws:
             shape.compare_sizes()
         elif recorded.record.readings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 import types
@@ -188,6 +189,20 @@ class Generator:
     def __init__(self, generator: Any) -> None:
         self.generator = generator
         self.state = self._state()
+
+    def has_moved(self) -> bool:
+        """Was it drawn from since?"""
+        now = self._state()
+        if isinstance(now, torch.Tensor):
+            return not torch.equal(now, self.state)
+        return pickle.dumps(now) != pickle.dumps(self.state)
+
+    def draw(self) -> None:
+        """Draws a number."""
+        if isinstance(self.generator, torch.Generator):
+            torch.rand((), generator=self.generator, device=self.generator.device)
+        else:
+            self.generator.random()
 
     def _state(self) -> Any:
         if isinstance(self.generator, torch.Generator):

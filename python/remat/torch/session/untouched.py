@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..base.generators import generator_states, set_generator_states
+from ..base.generators import draw_from_all, generator_states, set_generator_states
 from ..base.nodes import storage_bytes
 from ..base.private import OpOverload, TorchDispatchMode, global_module_hooks, schema, storage_id
 from .kept import (
@@ -88,6 +88,20 @@ class Snapshot:
         """Of the copies that it holds, which are on the CPU."""
         values = (kept.before for kept in self._kept if isinstance(kept, Values))
         return sum(storage_bytes(each) for each in values) if device_type == "cpu" else 0
+
+    def drew_in_python(self) -> bool:
+        """Were numbers drawn since, by Python's or numpy's generators or those of the model?"""
+        own = any(each.has_moved() for each in self._generators())
+        return own or self._states.drew_outside_torch(generator_states())
+
+    def draw_from_all(self) -> None:
+        """Draws a number from each generator."""
+        draw_from_all()
+        for each in self._generators():
+            each.draw()
+
+    def _generators(self) -> list[Generator]:
+        return [each for each in self._kept if isinstance(each, Generator)]
 
     def restore(self) -> None:
         """Restore the state, after any number of calls."""
