@@ -828,6 +828,11 @@ def negated_view(tensor: torch.Tensor) -> torch.Tensor:
     return view
 
 
+def composite_kernel(op: OpOverload, *args: Any) -> Any:
+    """What PyTorch makes of an op that is made of others. `_op_dk` of ops."""
+    return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
+
+
 def write_count(tensor: torch.Tensor) -> int:
     """How often the tensor was written to. `_version` of tensors."""
     return int(tensor._version)

@@ -53,6 +53,9 @@ class Entry:
     def begin_backward(self) -> None:
         self.is_over = True
 
+    def note_saved(self) -> None:
+        self.saves = True
+
     def pack(self, tensor: torch.Tensor) -> Any:
         return Kept.saved(tensor)
 

@@ -418,6 +418,10 @@ class Recorder(OpsMode):
         known = map(self._known, outputs)
         self.outputs = [None if each is None or each.external else each.value.number for each in known]
 
+    def note_products(self, met: bool) -> None:
+        """Were there products that need `EagerProducts`?"""
+        self.products = met
+
     def note_digests(self, digests: list[bytes]) -> None:
         """Of what the model returned."""
         self.digests = digests

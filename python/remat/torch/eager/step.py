@@ -145,7 +145,7 @@ class TrainingStep:
             recorder.modules.watched(),
         ):
             outputs = self.forward()
-            recorder.products = products.met
+            recorder.note_products(products.met)
             recorder.begin_loss(tensors_held(outputs))
             if recorder.in_autocast:
                 recorder.note_digests(digests_of(outputs))

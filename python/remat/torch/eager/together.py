@@ -298,7 +298,7 @@ class _Steps(OpsMode):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         entry = self._entry
-        entry.saves = True
+        entry.note_saved()
         return entry, entry.pack(tensor)
 
     def unpack(self, held: Any) -> torch.Tensor:

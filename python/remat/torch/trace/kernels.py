@@ -21,6 +21,7 @@ from ..base.private import (
     _dispatch_get_all_op_names,
     backward_cast,
     cast_once,
+    composite_kernel,
     decomposition_table,
     detect_fake_mode,
     forget_kernels,
@@ -91,7 +92,7 @@ def eager_kernels(device: torch.device, bits: bool = True, casts: Casts = ()) ->
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     made = product_of_batches(a, b)
     if made is None:
-        made = _MATMUL._op_dk(DispatchKey.CompositeImplicitAutograd, a, b)
+        made = composite_kernel(_MATMUL, a, b)
     return made
 
 
