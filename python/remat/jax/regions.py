@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr, Literal
 
@@ -53,6 +54,9 @@ class Op:
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.kind in OP_BY_OP and jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return OP_BY_OP[self.kind](self.written or self.params, args)
+        if self.kind.startswith("custom_"):
+            # A trace has constants as numpy arrays. The user's rules know what JAX makes of them.
+            args = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in args]
         bound = self.primitive.get_bind_params(self.params)
         # A pair until JAX put the functions among the parameters.
         functions, params = bound if isinstance(bound, tuple) else ((), bound)

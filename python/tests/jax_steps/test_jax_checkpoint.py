@@ -236,6 +236,31 @@ def test_pure_callbacks_may_run_again(executor: str) -> None:
         assert same(step(weights, x), jax.value_and_grad(loss)(weights, x))
 
 
+@pytest.mark.parametrize("executor", ["names", "full"])
+def test_rules_of_the_users_own_are_given_constants_as_jax_arrays(executor: str) -> None:
+    @jax.custom_vjp
+    def scaled(x: Any, times: Any, one: Any) -> Any:
+        return x * times[0] * one
+
+    def pull(kept: Any, ct: Any) -> Any:
+        times, one = kept
+        # A traced number cannot index an array of numpy.
+        factor = jax.lax.fori_loop(0, 1, lambda i, c: c + times[i], 0.0)
+        return ct * factor * one.astype(ct.dtype), jnp.zeros_like(times), jnp.zeros_like(one)
+
+    scaled.defvjp(lambda x, times, one: (scaled(x, times, one), (times, one)), pull)
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = scaled(jnp.tanh(x @ w), jnp.array([0.5, 1.0]), jnp.ones(()))
+        return jnp.mean(x**2)
+
+    fn = planned(loss, "85%", executor=executor)
+    args = arguments()
+    assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(loss))(*args))
+    assert fn.report.executor == executor
+
+
 def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
     weights, x = arguments()
     for fn, args, message in [
