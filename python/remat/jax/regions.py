@@ -234,12 +234,16 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
 def saves(saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
     """The policy of `jax.checkpoint` that saves these results by name, some of them on the host."""
     kept, moved = ([f"{PREFIX}{n}" for n in sorted(some)] for some in (saved - offloaded, offloaded))
-    if not moved:
-        return jax.checkpoint_policies.save_only_these_names(*kept)
-    return jax.checkpoint_policies.save_and_offload_only_these_names(
+    of_name = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=kept, names_which_can_be_offloaded=moved,
         offload_src="device", offload_dst="pinned_host",
     )  # fmt: skip
+
+    def keeps(primitive: Any, /, *_: Any, **params: Any) -> Any:
+        # JAX's policy has arguments of its own, which parameters of other primitives are named like.
+        return of_name(primitive, name=params["name"]) if primitive.name == "name" else False
+
+    return keeps
 
 
 @jax.custom_jvp

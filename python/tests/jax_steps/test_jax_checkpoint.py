@@ -15,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
+from jax.interpreters import ad, mlir  # noqa: E402
 from remat.jax import devices, plans, regions  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, newer, program_of, same  # noqa: E402, F401
 
@@ -259,6 +260,33 @@ def test_rules_of_the_users_own_are_given_constants_as_jax_arrays(executor: str)
     args = arguments()
     assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(loss))(*args))
     assert fn.report.executor == executor
+
+
+def doubling() -> Any:
+    """A primitive with parameters that are named as arguments of JAX's policies."""
+    own = jax.extend.core.Primitive("twice")
+    own.def_impl(lambda x, **_: 2 * x)
+    own.def_abstract_eval(lambda x, **_: x)
+    mlir.register_lowering(own, mlir.lower_fun(lambda x, **_: 2 * x, multiple_results=False))
+    ad.deflinear2(own, lambda ct, x, **params: [own.bind(ct, **params)])
+    return lambda x: own.bind(x, prim="any", name="remat.1")
+
+
+def test_primitives_with_parameters_of_any_name_are_run_in_regions() -> None:
+    twice = doubling()
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = twice(jnp.tanh(x @ w))
+        return jnp.mean(x**2)
+
+    fn = planned(loss, executor="names")
+    args = arguments()
+    assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(loss))(*args))
+    assert fn.report.regions > 1
+    (op,) = [op for op in regions.primal_of(twice, [args[1]]).ops if op.kind == "twice"]
+    for moved in (set(), {2}):
+        assert not regions.saves({1}, moved)(op.primitive, args[1], **op.params)
 
 
 def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
