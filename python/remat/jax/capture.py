@@ -27,7 +27,7 @@ from remat.jax.costs import (
     workspace_of,
 )
 from remat.jax.devices import CPU, Device, sharding_of
-from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, inner_kinds, shape_of
+from remat.jax.regions import Name, Op, Primal, Value, flatten, inner_kinds, shape_of
 from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
@@ -146,10 +146,11 @@ class Joint:
         self.twins: dict[int, list[int]] = {}
         first: dict[Any, Op] = {}
         for op in ops:
-            if op.kind == "name" and op.params["name"].startswith(PREFIX):
+            name = op.params.get("name")
+            if isinstance(name, Name) and name.plan is primal:
                 self.same[op.outs[0]] = op.ins[0]
                 if not isinstance(op.ins[0], Literal):
-                    number = int(op.params["name"][len(PREFIX) :])
+                    number = name.number
                     own = self.names.setdefault(self.at(op.ins[0]), number)
                     if own != number:
                         self.twins.setdefault(own, []).append(number)

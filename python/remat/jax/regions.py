@@ -28,6 +28,20 @@ BRANCHES = ("cond", "while")
 Policy = Mapping[str, Any]
 
 
+class Name(str):
+    """Of a result of a plan. Names of the user's and of plans within may read the same: it is told from them
+    by its type and its plan."""
+
+    plan: Primal
+    number: int
+
+    @classmethod
+    def of(cls, plan: Primal, number: int) -> Name:
+        name = cls(f"{PREFIX}{number}")
+        name.plan, name.number = plan, number
+        return name
+
+
 @dataclass(eq=False)
 class Value:
     """What an op makes. Variables of JAX do not do: a jaxpr that is called twice has the same ones twice."""
@@ -93,7 +107,7 @@ def cond_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
 
 
 def checkpoint_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
-    body = primal_of_jaxpr(ClosedJaxpr(params["jaxpr"], ()))
+    body = primal_of_jaxpr(ClosedJaxpr(params["jaxpr"], ()), named=True)
     run = jax.checkpoint(lambda *xs: body.evaluate(xs), policy=params["policy"])
     return list(run(*args))
 
@@ -130,10 +144,10 @@ def of_jit(eqn: Any) -> Any:
 
 
 def flatten(
-    jaxpr: Any, consts: Sequence[Any], called: Callable[[Any], Any] = of_jit
+    jaxpr: Any, consts: Sequence[Any], called: Callable[[Any], Any] = of_jit, named: bool = True
 ) -> tuple[list[Op], dict[Any, Any], list[Any]]:
     """Ops with calls written out, values of constants, results. called: the jaxpr of an equation that is a
-    call."""
+    call. named: with ops that only give a name."""
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     ops: list[Op] = []
 
@@ -153,6 +167,9 @@ def flatten(
                 go(body, within)
                 made = [v if isinstance(v, Literal) else within.get(v, v) for v in body.outvars]
                 env.update(zip(eqn.outvars, made, strict=True))
+                continue
+            if eqn.primitive.name == "name" and not named:
+                env[eqn.outvars[0]] = ins[0]
                 continue
             outs = [Value(v.aval) for v in eqn.outvars]
             ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info))
@@ -188,7 +205,7 @@ class Primal:
         for op in ops:
             made = op.run([v.val if isinstance(v, Literal) else env[v] for v in op.ins])
             for v, x in zip(op.outs, made, strict=True):
-                env[v] = checkpoint_name(x, f"{PREFIX}{self.number[v]}") if named(v) else x
+                env[v] = checkpoint_name(x, Name.of(self, self.number[v])) if named(v) else x
 
     def evaluate(self, args: Sequence[Any]) -> list[Any]:
         env = dict(self.values) | dict(zip(self.inputs, args, strict=True))
@@ -209,8 +226,9 @@ def primal_of(flat_fn: Callable[..., Any], avals: Sequence[Any]) -> Primal:
     return primal_of_jaxpr(closed)
 
 
-def primal_of_jaxpr(closed: Any) -> Primal:
-    ops, values, outs = flatten(closed.jaxpr, closed.consts)
+def primal_of_jaxpr(closed: Any, named: bool = False) -> Primal:
+    """named: with the names that are in the function. A plan has its own: both would be in memory."""
+    ops, values, outs = flatten(closed.jaxpr, closed.consts, named=named)
     return Primal(ops, values, list(closed.jaxpr.invars), outs)
 
 
@@ -231,17 +249,19 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
     return Primal(ops, primal.values, primal.inputs, primal.outputs)
 
 
-def saves(saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
+def saves(primal: Primal, saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
     """The policy of `jax.checkpoint` that saves these results by name, some of them on the host."""
-    kept, moved = ([f"{PREFIX}{n}" for n in sorted(some)] for some in (saved - offloaded, offloaded))
     of_name = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=kept, names_which_can_be_offloaded=moved,
+        names_which_can_be_saved=["saved"], names_which_can_be_offloaded=["offloaded"],
         offload_src="device", offload_dst="pinned_host",
     )  # fmt: skip
 
+    # JAX's policy has arguments of its own, which parameters of other primitives are named like.
     def keeps(primitive: Any, /, *_: Any, **params: Any) -> Any:
-        # JAX's policy has arguments of its own, which parameters of other primitives are named like.
-        return of_name(primitive, name=params["name"]) if primitive.name == "name" else False
+        name = params.get("name")
+        if not isinstance(name, Name) or name.plan is not primal or name.number not in saved:
+            return False
+        return of_name(primitive, name="offloaded" if name.number in offloaded else "saved")
 
     return keeps
 
@@ -265,12 +285,12 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
         return primal.evaluate(args)
     saved, offloaded = set(policy["saved"]), set(policy.get("offloaded", ()))
     env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
-    names = saves(saved, offloaded)
+    names = saves(primal, saved, offloaded)
 
     def renamed(v: Any, x: Any) -> Any:
         # What a region is given stays on the device, unless it has its name in the region too.
-        number = primal.number.get(v)
-        return checkpoint_name(x, f"{PREFIX}{number}") if number in offloaded else x
+        moved = primal.number.get(v) in offloaded
+        return checkpoint_name(x, Name.of(primal, primal.number[v])) if moved else x
 
     regions = []
     begin = 0

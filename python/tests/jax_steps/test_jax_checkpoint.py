@@ -15,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
+from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from jax.interpreters import ad, mlir  # noqa: E402
 from remat.jax import devices, plans, regions  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, newer, program_of, same  # noqa: E402, F401
@@ -284,9 +285,84 @@ def test_primitives_with_parameters_of_any_name_are_run_in_regions() -> None:
     args = arguments()
     assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(loss))(*args))
     assert fn.report.regions > 1
-    (op,) = [op for op in regions.primal_of(twice, [args[1]]).ops if op.kind == "twice"]
+    program = regions.primal_of(twice, [args[1]])
+    (op,) = program.ops
     for moved in (set(), {2}):
-        assert not regions.saves({1}, moved)(op.primitive, args[1], **op.params)
+        assert not regions.saves(program, {1}, moved)(op.primitive, args[1], **op.params)
+
+
+@pytest.mark.parametrize("name", ["remat.attn", "remat.%d", "remat.1"])
+def test_names_that_read_like_those_of_a_plan_are_not_taken_for_them(name: str) -> None:
+    def loss(weights: Any, x: Any) -> Any:
+        def layer(i: int, w: Any, x: Any) -> Any:
+            made = jnp.tanh(x @ w) * checkpoint_name(jnp.float64(2.0), name.replace("%d", "7"))
+            return checkpoint_name(made, name.replace("%d", str(5 - i)))
+
+        for i, w in enumerate(weights):
+            x = (layer if i else jax.checkpoint(layer, static_argnums=0))(i, w, x)
+        return jnp.mean(x**2)
+
+    args = arguments()
+    fn = planned(loss, "85%", executor="names")
+    assert same(jitted(jax.value_and_grad(fn))(*args), jax.jit(jax.value_and_grad(loss))(*args))
+    assert fn.report.compiled <= fn.report.budget
+    assert fn.names
+
+
+def test_a_plan_within_a_plan_has_names_of_its_own() -> None:
+    def layers(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return x
+
+    weights, x = arguments()
+    block = rj.policy(layers, "90%", work_limit=WORK)
+
+    def loss(weights: Any, x: Any) -> Any:
+        return jnp.mean(block(weights, jnp.sin(block(weights, x))) ** 2)
+
+    def plain(weights: Any, x: Any) -> Any:
+        return jnp.mean(layers(weights, jnp.sin(layers(weights, x))) ** 2)
+
+    fn = planned(loss, "95%", executor="names")
+    assert same(jitted(jax.value_and_grad(fn))(weights, x), jax.jit(jax.value_and_grad(plain))(weights, x))
+    assert block.report.regions > 1
+    made = regions.primal_of(lambda *args: [layers(args[:-1], args[-1])], [*weights, x])
+    twin = regions.primal_of(lambda *args: [layers(args[:-1], args[-1])], [*weights, x])
+    (naming,) = regions.primal_of_jaxpr(
+        jax.make_jaxpr(lambda x: checkpoint_name(x, regions.Name.of(made, 3)))(x), named=True
+    ).ops
+    keeps = [regions.saves(plan, {3}, set()) for plan in (made, twin)]
+    assert bool(keeps[0](naming.primitive, x, **naming.params))
+    assert not keeps[1](naming.primitive, x, **naming.params)
+
+
+def named_and_checked(weights: Any, x: Any) -> Any:
+    """Names within a checkpoint of the user's own, which saves one of them."""
+    keep = jax.checkpoint_policies.save_only_these_names("kept")
+
+    def pair(w: Any, x: Any) -> Any:
+        return jnp.tanh(checkpoint_name(jnp.sin(x @ w), "kept") @ w)
+
+    for w in weights:
+        x = jax.checkpoint(pair, policy=keep)(w, x)
+    return jnp.mean(x**2)
+
+
+def test_names_of_the_users_own_cost_nothing_and_work_in_checkpoints_of_the_users_own() -> None:
+    def named(weights: Any, x: Any) -> Any:
+        x = checkpoint_name(x, "input")
+        for i, w in enumerate(weights):
+            x = checkpoint_name(jnp.tanh(x @ w), f"layer.{i}")
+        return jnp.mean(x**2)
+
+    args = arguments()
+    reports = [planned(f, executor="names").plan(*args) for f in (mlp, named)]
+    assert reports[0].compiled == reports[1].compiled
+    fn = planned(named_and_checked, "100%")
+    jaxpr, plain = (str(jax.make_jaxpr(jax.grad(f))(*args)) for f in (fn, named_and_checked))
+    assert jaxpr.count("name=kept") == plain.count("name=kept") > 0
+    assert jaxpr.count("sin ") == plain.count("sin ")
 
 
 def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
