@@ -39,8 +39,14 @@ LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
 
 def refuse_effects(primal: Primal) -> None:
-    """Raises UsageError for what may not run a second time."""
+    """Raises UsageError for what may not run a second time, or not without the code around."""
     for op in primal.ops:
+        axis = next((e.name for e in op.effects if type(e).__name__ == "NamedAxisEffect"), None)
+        if axis is not None:
+            raise UsageError(
+                f"{op.kind} at {place_of(op.source)} is over axis {axis!r} of the code around, and steps are "
+                "compiled without it: take the mean of the loss and of its gradients outside"
+            )
         found = next((k for k in (op.kind, *inner_kinds(op.params)) if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")

@@ -60,6 +60,7 @@ class Op:
     source: Any = None
     written: Mapping[str, Any] | None = None
     """Parameters in the function as it is written, where the body of a scan got regions."""
+    effects: Any = frozenset()
 
     @property
     def kind(self) -> str:
@@ -172,7 +173,7 @@ def flatten(
                 env[eqn.outvars[0]] = ins[0]
                 continue
             outs = [Value(v.aval) for v in eqn.outvars]
-            ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info))
+            ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info, effects=eqn.effects))
             env.update(zip(eqn.outvars, outs, strict=True))
 
     top: dict[Any, Any] = {}

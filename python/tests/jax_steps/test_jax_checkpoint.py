@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from jax.interpreters import ad, mlir  # noqa: E402
-from remat.jax import devices, plans, regions  # noqa: E402
+from remat.jax import aim, devices, plans, regions  # noqa: E402
 from steps import WORK, arguments, double, jitted, mlp, newer, program_of, same  # noqa: E402, F401
 
 
@@ -191,6 +193,47 @@ def test_a_budget_that_nothing_keeps_is_an_error_with_what_is_proved() -> None:
     assert budget < found.value.smallest_known
 
 
+@pytest.mark.parametrize(("executor", "again"), [("names", True), ("names", False), ("full", True)])
+def test_the_least_that_a_refusal_names_is_a_budget_that_is_kept(
+    executor: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = []
+    inner = plans.remat.plan
+    monkeypatch.setattr(plans.remat, "plan", lambda *a, **k: (searches.append(a), inner(*a, **k))[1])
+    r = np.random.RandomState
+    weights = {"layers": [jnp.asarray(r(i).randn(64, 64) / 8) for i in range(5)], "one": jnp.asarray(2.0)}
+    args = {**weights, "scalar": jnp.asarray(1.0), "mat": jnp.ones((3, 3))}, jnp.asarray(r(9).randn(1500, 64))
+
+    def loss(p: Any, x: Any) -> Any:
+        return mlp(p["layers"], x) + p["one"]
+
+    budget = "70%" if executor == "names" else "48%"
+    with pytest.raises(remat.NoPlanError) as refused:
+        planned(loss, budget, executor=executor).plan(*args)
+    assert len(searches) <= (aim.COMPILES + 1) * plans.ATTEMPTS
+    if not again:  # as in another process
+        aim.REACHED.clear()
+    report = planned(loss, refused.value.smallest_known, executor=executor).plan(*args)
+    assert report.compiled == refused.value.smallest_known
+
+
+def test_a_refusal_says_where_it_cannot_plan_and_no_bound_that_is_not_one() -> None:
+    program, _ = program_of(mlp, arguments(2))
+    least = aim.Aim(program, devices.target_of(None), 1, aim.Sizes(900, 100, 0), None, [])
+    assert "the least was 1000, and by the model no plan takes less than 100" in str(least.refused())
+    least.bound = 1001
+    assert str(least.refused()).endswith("the least was 1000")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+    spec = jax.sharding.PartitionSpec()
+    mapped = (
+        getattr(jax, "shard_map", None) or importlib.import_module("jax.experimental.shard_map").shard_map
+    )
+    inner = mapped(lambda w, x: jnp.tanh(x @ w), mesh=mesh, in_specs=(spec, spec), out_specs=spec)
+    least.program, _ = program_of(lambda ws, x: inner(ws[0], x).sum(), arguments(2))
+    line = r"; what is saved inside shard_map at .*test_jax_checkpoint.py:\d+ .* is not planned$"
+    assert re.search(line, str(least.refused()))
+
+
 @pytest.mark.parametrize("budget", [0, -3, 2.5, True, "0%", "-5%", "much"])
 def test_budgets_that_are_none_are_refused(budget: Any) -> None:
     with pytest.raises(remat.BudgetError):
@@ -215,6 +258,19 @@ def test_callbacks_are_refused_with_their_line() -> None:
 
     with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_jax_checkpoint.py:\d+ \(prints\)"):
         planned(prints)(*arguments())
+
+
+def test_sums_over_an_axis_of_the_code_around_are_refused_with_their_line() -> None:
+    weights, x = arguments(2)
+
+    def loss(weights: Any, x: Any) -> Any:
+        inside = jax.vmap(lambda row: row - jax.lax.pmean(row, "own"), axis_name="own")(x)
+        return jax.lax.pmean(mlp(weights, inside), "batch")
+
+    step = jax.vmap(jax.grad(planned(loss)), (None, 0), axis_name="batch")
+    line = r"^psum at .*test_jax_checkpoint.py:\d+ \(loss\) is over axis 'batch' of the code around"
+    with pytest.raises(remat.UsageError, match=line):
+        step(weights, jnp.stack([x, x]))
 
 
 @pytest.mark.parametrize("executor", ["names", "full"])
@@ -416,9 +472,9 @@ def test_what_xla_takes_above_the_prediction_counts_for_plans_alike() -> None:
     weights, x = arguments()
     program, _ = program_of(scanned, (jnp.stack(weights), x))
     assert len(program.levels) > 2
-    least = program.smallest(1, {})
+    least = program.smallest({})
     assert least is not None
-    other = program.smallest(1, {least.level: 1 << 40})
+    other = program.smallest({least.level: 1 << 40})
     assert other is not None
     assert other.peak >= least.peak
     assert other.level != least.level
