@@ -123,6 +123,14 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "dtype") and hasattr(x, "shape")
 
 
+def varies(x: Any) -> bool:
+    """Does JAX keep in its type that an array is another on each device of a `shard_map` around?"""
+    aval = aval_of(x) if isinstance(x, jax.core.Tracer) else None
+    # Since JAX 0.10; `vma` before.
+    of = getattr(aval, "manual_axis_type", aval)
+    return bool(getattr(of, "varying", getattr(of, "vma", None)))
+
+
 def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
     """What `host=` means on a device. Raises UsageError."""
     if host is None or host is False:
@@ -210,6 +218,8 @@ class Planned:
 
     def entry(self, args: Sequence[Any]) -> Entry:
         call = Call.of(args)
+        if any(map(varies, call.arrays)):
+            raise UsageError("inside jax.shard_map plans need its check_vma=False")
         key = call.key, call.shardings
         # A trace does not say how arrays are spread: it gets the last plan for its shapes.
         known = self._latest.get(call.key) if call.traced else self._entries.get(key)

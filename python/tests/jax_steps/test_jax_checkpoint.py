@@ -223,12 +223,7 @@ def test_a_refusal_says_where_it_cannot_plan_and_no_bound_that_is_not_one() -> N
     assert "the least was 1000, and by the model no plan takes less than 100" in str(least.refused())
     least.bound = 1001
     assert str(least.refused()).endswith("the least was 1000")
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
-    spec = jax.sharding.PartitionSpec()
-    mapped = (
-        getattr(jax, "shard_map", None) or importlib.import_module("jax.experimental.shard_map").shard_map
-    )
-    inner = mapped(lambda w, x: jnp.tanh(x @ w), mesh=mesh, in_specs=(spec, spec), out_specs=spec)
+    inner = mapped(lambda w, x: jnp.tanh(x @ w))
     least.program, _ = program_of(lambda ws, x: inner(ws[0], x).sum(), arguments(2))
     line = r"; what is saved inside shard_map at .*test_jax_checkpoint.py:\d+ .* is not planned$"
     assert re.search(line, str(least.refused()))
@@ -258,6 +253,31 @@ def test_callbacks_are_refused_with_their_line() -> None:
 
     with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_jax_checkpoint.py:\d+ \(prints\)"):
         planned(prints)(*arguments())
+
+
+def mapped(fn: Any, **more: Any) -> Any:
+    """The function of weights and a batch over a mesh of one device, with results for each row of it."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+    old = "jax.experimental.shard_map"
+    shard_map = getattr(jax, "shard_map", None) or importlib.import_module(old).shard_map
+    none, spread = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("d")
+    return shard_map(fn, mesh=mesh, in_specs=(none, spread), out_specs=spread, **more)
+
+
+@newer(reason="shard_map has another argument of this meaning")
+def test_a_plan_inside_a_shard_map() -> None:
+    weights, x = arguments(4)
+    fn = planned(mlp, "85%")
+
+    def stepped(f: Any) -> Any:
+        step = jax.value_and_grad(f)
+        rows = mapped(lambda w, x: jax.tree_util.tree_map(lambda y: y[None], step(w, x)), check_vma=False)
+        return jitted(rows)(weights, x)
+
+    assert same(stepped(fn), stepped(mlp))
+    assert fn.report.compiled <= fn.report.budget
+    with pytest.raises(remat.UsageError, match=r"inside jax.shard_map plans need its check_vma=False"):
+        jitted(mapped(lambda *args: fn(*args)[None]))(weights, x)
 
 
 def test_sums_over_an_axis_of_the_code_around_are_refused_with_their_line() -> None:
