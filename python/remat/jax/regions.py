@@ -352,28 +352,37 @@ def load(path: str | Path) -> dict[str, Any]:
     return policy
 
 
+def is_array(x: Any) -> bool:
+    """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
+    return hasattr(x, "dtype") and hasattr(x, "shape")
+
+
 def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., Any]:
     """`fn` with the checkpoints of a policy, given as a dict or as a file. It holds for one program: calls of
     `fn` with other shapes are run in the same regions, and calls that trace to another number of ops raise
     ValueError."""
     chosen = policy if isinstance(policy, Mapping) else load(policy)
 
-    def with_checkpoints(*args: Any) -> Any:
-        leaves, tree = jax.tree_util.tree_flatten(args)
+    def with_checkpoints(*args: Any, **keywords: Any) -> Any:
+        leaves, tree = jax.tree_util.tree_flatten((args, keywords))
+        arrays = [x for x in leaves if is_array(x)]
         found: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            outs, out_tree = jax.tree_util.tree_flatten(fn(*jax.tree_util.tree_unflatten(tree, xs)))
+            given = iter(xs)
+            filled = [next(given) if is_array(x) else x for x in leaves]
+            inner, named = jax.tree_util.tree_unflatten(tree, filled)
+            outs, out_tree = jax.tree_util.tree_flatten(fn(*inner, **named))
             found[:] = [out_tree]
             return outs
 
-        primal = primal_of(flat, leaves)
+        primal = primal_of(flat, arrays)
         if len(primal.ops) != chosen["ops"]:
             raise ValueError(
                 f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
                 "another model, or another version of JAX"
             )
-        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, leaves)
+        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, arrays)
         return jax.tree_util.tree_unflatten(found[0], outs)
 
     return with_checkpoints

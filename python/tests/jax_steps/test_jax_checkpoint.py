@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +127,36 @@ def test_donated_arguments_are_in_memory_until_they_were_last_read() -> None:
     assert rj.capture(mlp, *arguments(2), donate_argnums=1) == rj.capture(mlp, *arguments(2))
 
 
-def test_what_is_no_array_is_part_of_the_function() -> None:
+def test_what_is_no_array_is_part_of_the_function(tmp_path: Path) -> None:
     def loss(config: Any, weights: Any, x: Any) -> Any:
         return mlp(weights, x) * (2 if config["twice"] and config["rate"] > 0 else 1) + config["add"](x).sum()
 
     config = {"twice": True, "add": jnp.sin, "rate": 0.5}
-    fn = planned(loss, argnums=1)
+    fn = planned(loss, "85%", argnums=1, executor="names")
     args = arguments()
-    assert same(jax.grad(fn, argnums=1)(config, *args), jax.grad(loss, argnums=1)(config, *args))
+    wanted = jax.grad(loss, argnums=1)(config, *args)
+    assert same(jax.grad(fn, argnums=1)(config, *args), wanted)
+    fn.save(tmp_path / "policy.json")
+    applied = rj.apply(loss, tmp_path / "policy.json")
+    assert same(jax.grad(applied, argnums=1)(config, *args), wanted)
+    assert same(applied(config, args[0], x=args[1]), loss(config, *args))
+
+
+def test_arguments_by_name_and_negative_argnums_are_those_of_value_and_grad() -> None:
+    def loss(x: Any, weights: Any, *, shift: Any = 0.0, twice: bool = False) -> Any:
+        return mlp(weights, x + shift) * (2 if twice else 1)
+
+    weights, x = arguments()
+    fn = planned(loss, "85%", argnums=-1, donate_argnums=-1)
+    for more in ({}, {"shift": jnp.ones(64)}, {"shift": jnp.ones(64), "twice": True}):
+        fn.plan(x, weights, **more)
+        got, wanted = (jitted(jax.value_and_grad(partial(f, x, **more)))(weights) for f in (fn, loss))
+        assert same(got, wanted)
+    for argnums in (-3, 2):
+        with pytest.raises(remat.UsageError, match=f"argnums names argument {argnums} of a call with 2"):
+            planned(loss, argnums=argnums).plan(x, weights, twice=True)
+    with pytest.raises(remat.UsageError, match="argument shift holds a set, neither an array nor hashable"):
+        fn(x, weights, shift={1})
 
 
 def test_names_say_what_is_saved_and_where_it_is_made(six: Any) -> None:
@@ -449,6 +472,11 @@ def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
         (planned(mlp, argnums=3), (weights, x), "argument 3 of a call with 2"),
         (planned(lambda w, i: w[0].sum(), argnums=1), (weights, jnp.arange(3)), "no array of floats"),
         (planned(lambda w, x: 0.0), (weights, {1, 2}), "neither an array nor hashable"),
+        (
+            planned(lambda w, x: (mlp(w, x), "aux"), has_aux=True),
+            (weights, x),
+            "^the function returns a str: results have to be arrays",
+        ),
     ]:
         with pytest.raises(remat.UsageError, match=message):
             fn(*args)
