@@ -11,7 +11,7 @@ import jax
 
 import remat
 from remat import Graph, PlanResult
-from remat.errors import InfeasibleError, NoPlanError
+from remat.errors import InfeasibleError, NoPlanError, UsageError
 from remat.jax.capture import place_of
 from remat.jax.devices import Target
 from remat.jax.plans import Candidate, FullProgram, Program, offloads
@@ -127,6 +127,25 @@ def empty_policy(primal: Primal) -> dict[str, Any]:
     return {
         "format": FORMAT, "ops": len(primal.ops), "saved": [], "offloaded": [], "regions": [], "scans": {},
     }  # fmt: skip
+
+
+def refuse_leaks(primal: Primal, step: Callable[..., Any], avals: Sequence[Any]) -> None:
+    """Raises UsageError for rules of the user's that read values of the trace which no other run has: XLA's
+    sizes are those of another step, and a call fails."""
+    if not any(
+        kind.startswith("custom_vjp") for op in primal.ops for kind in (op.kind, *inner_kinds(op.params))
+    ):
+        return
+    try:
+        with jax.disable_jit(False):
+            consts = jax.make_jaxpr(step)(*avals).consts
+    except jax.errors.UnexpectedTracerError:  # as older versions find out
+        consts = [None]
+    if any(x is None or isinstance(x, jax.core.Tracer) for x in consts):
+        raise UsageError(
+            "the backward function of a custom_vjp reads a traced value that is none of its residuals: "
+            "its forward function has to return it among them"
+        )
 
 
 @dataclass
@@ -281,7 +300,9 @@ def aim(
         executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
-    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
+    written = step(lambda *leaves: primal.evaluate(leaves))
+    refuse_leaks(primal, written, avals)
+    plain = compiled_sizes(device, written, avals, program.donated)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(

@@ -362,6 +362,22 @@ def test_rules_of_the_users_own_are_given_constants_as_jax_arrays(executor: str)
     assert fn.report.executor == executor
 
 
+@pytest.mark.parametrize("budget", ["85%", "100%"])
+def test_a_backward_function_that_reads_more_than_its_residuals_is_refused(budget: str) -> None:
+    def loss(weights: Any, x: Any) -> Any:
+        @jax.custom_vjp
+        def shifted(y: Any) -> Any:
+            return jnp.tanh(y) + x
+
+        shifted.defvjp(lambda y: (shifted(y), y), lambda y, ct: (ct * jnp.cos(y) * x,))
+        for w in weights:
+            y = shifted(x @ w)
+        return jnp.mean(y**2)
+
+    with pytest.raises(remat.UsageError, match="^the backward function of a custom_vjp reads a traced value"):
+        planned(loss, budget).plan(*arguments())
+
+
 def doubling() -> Any:
     """A primitive with parameters that are named as arguments of JAX's policies."""
     own = jax.extend.core.Primitive("twice")
