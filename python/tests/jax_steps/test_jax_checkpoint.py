@@ -216,6 +216,7 @@ def test_a_budget_that_nothing_keeps_is_an_error_with_what_is_proved() -> None:
     assert budget < found.value.smallest_known
 
 
+@newer(reason="older XLA takes other sizes")
 @pytest.mark.parametrize(("executor", "again"), [("names", True), ("names", False), ("full", True)])
 def test_the_least_that_a_refusal_names_is_a_budget_that_is_kept(
     executor: str, again: bool, monkeypatch: pytest.MonkeyPatch
@@ -424,6 +425,7 @@ def test_names_that_read_like_those_of_a_plan_are_not_taken_for_them(name: str) 
     assert fn.names
 
 
+@newer(reason="older XLA takes more, and names find no plan")
 def test_a_plan_within_a_plan_has_names_of_its_own() -> None:
     def layers(weights: Any, x: Any) -> Any:
         for w in weights:
