@@ -212,7 +212,6 @@ class Aim:
             targets[level] = max(1, target - self.compiles * target // 100)
         if last and not self.kept:
             self.run_reached()
-        if last and not self.kept:
             self.run_smallest(executor)
 
     def run_reached(self) -> None:
@@ -226,6 +225,16 @@ class Aim:
             if level is not None:
                 self.compiled(search.candidate(level, result, coarse), executor, 0)
                 return
+
+    def run_smallest(self, executor: str) -> None:
+        """Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest plan takes. Of
+        levels, which the model may be wrong about by different amounts, the next one follows."""
+        search, off = self.searches[executor], dict[int, int]()
+        for _ in range(min(2, len(search.levels))):
+            candidate = None if self.kept else search.smallest(off)
+            if candidate is None or candidate.policy in self.tried[executor]:
+                return
+            off[candidate.level] = self.compiled(candidate, executor, 0).all - candidate.peak
 
     def refused(self) -> NoPlanError:
         if self.nearest:
@@ -241,19 +250,6 @@ class Aim:
         if mapped:
             line += f"; what is saved inside shard_map at {place_of(mapped.source)} is not planned"
         return NoPlanError(line, floor=self.plain.held, smallest_known=self.least)
-
-    def run_smallest(self, executor: str) -> None:
-        """Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest plan takes. Of
-        levels, which the model may be wrong about by different amounts, the next one follows."""
-        search, off = self.searches[executor], dict[int, int]()
-        for _ in range(min(2, len(search.levels))):
-            candidate = search.smallest(off)
-            if candidate is None or candidate.policy in self.tried[executor]:
-                return
-            got = self.compiled(candidate, executor, 0)
-            if self.kept is candidate:
-                return
-            off[candidate.level] = got.all - candidate.peak
 
     def proved_fastest(
         self, search: Program | FullProgram, candidate: Candidate | None, asked: int
