@@ -109,24 +109,26 @@ class Program:
 
         off: bytes that XLA takes above the prediction, by level.
         """
-        spare = [off.get(level, 0) for level in range(len(self.levels))]
+        found = min(self.small, key=lambda each: each[0] + off.get(each[1], 0), default=None)
+        return None if found is None else self.candidate(found[1], found[2])
+
+    @cached_property
+    def small(self) -> list[tuple[int, int, PlanResult]]:
+        """Plans with their sizes and levels, found on the way to the least bytes."""
         joints = [joint for _, joint, _ in self.levels]
-        low = min(joint.ends + more for joint, more in zip(joints, spare, strict=True))
-        high = max(joint.size(joint.graph.keep_all_peak) for joint in joints) + max(spare)
+        low = min(joint.ends for joint in joints)
+        asked = high = max(joint.size(joint.graph.keep_all_peak) for joint in joints)
         found: list[tuple[int, int, PlanResult]] = []
-        for _ in range(HALVINGS):
-            middle = (low + high) // 2
-            sizes = [
-                (size_of(joint, result) + spare[level], level, result)
+        for _ in range(HALVINGS + 1):
+            within = [
+                (size_of(joint, result), level, result)
                 for level, joint in enumerate(joints)
-                if (result := self.searched(joint, middle - spare[level])) is not None
+                if (result := self.searched(joint, asked)) is not None
             ]
-            found += sizes
-            low, high = (low, min(middle, *(size for size, _, _ in sizes))) if sizes else (middle, high)
-        if not found:
-            return None
-        _, level, result = min(found, key=lambda each: each[0])
-        return self.candidate(level, result)
+            found += within
+            low, high = (low, min(asked, *(size for size, _, _ in within))) if within else (asked, high)
+            asked = (low + high) // 2
+        return found
 
     def searched(self, joint: Joint, budget: int) -> PlanResult | None:
         """The core's plan for what is alive."""
@@ -236,6 +238,11 @@ class FullProgram:
 
     def smallest(self, off: Mapping[int, int]) -> Candidate | None:
         """As `Program.smallest`."""
+        return min(self.small, key=lambda c: c.peak + off.get(c.level, 0), default=None)
+
+    @cached_property
+    def small(self) -> list[Candidate]:
+        """As `Program.small`."""
         found = []
         for level, (_, joint, _) in enumerate(self.levels):
             result = remat.plan(joint.graph, objective="peak", **self.names.limits)
@@ -245,7 +252,7 @@ class FullProgram:
                     graph = joint.with_empty(joint.graph, result)
                     again = remat.plan(graph, objective="peak", **self.names.limits)
                     found += [self.candidate(level, again)] if again.plan is not None else []
-        return min(found, key=lambda c: c.peak + off.get(c.level, 0), default=None)
+        return found
 
     def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
         assert result.plan is not None
