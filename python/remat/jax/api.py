@@ -479,7 +479,7 @@ def checkpoint(
         host: memory that saved results may be offloaded to, as `remat.plan` takes it (a `remat.Host`, or
             bytes per second both ways, ``"25GB/s"``), or True: with the device's link. For GPUs and TPUs,
             with names; XLA waits for every copy. The caller's jit must be given `report.compiler_options`.
-        time_limit: seconds of each search of the core, of which there are up to five per compile, and for
+        time_limit: seconds of each search of the core, of which there are up to six per compile, and for
             functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
 

@@ -19,7 +19,7 @@ from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regio
 
 #: Searches of the core until what XLA makes of a plan is within a budget by the model, at most.
 ATTEMPTS = 4
-#: Searches for the least bytes that there is a plan for.
+#: Searches for the least bytes that there is a plan for, after that for the most.
 HALVINGS = 5
 #: What bodies of scans may save, of what they save when they save everything.
 LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.0)
