@@ -152,10 +152,10 @@ class Joint:
         self.twins: dict[int, list[int]] = {}
         first: dict[Any, Op] = {}
         for op in ops:
-            name = op.params.get("name")
-            if isinstance(name, Name) and name.plan is primal:
+            if op.kind == "name":
+                name = op.params["name"]
                 self.same[op.outs[0]] = op.ins[0]
-                if not isinstance(op.ins[0], Literal):
+                if isinstance(name, Name) and name.plan is primal and not isinstance(op.ins[0], Literal):
                     number = name.number
                     own = self.names.setdefault(self.at(op.ins[0]), number)
                     if own != number:

@@ -454,16 +454,20 @@ def test_a_plan_within_a_plan_has_names_of_its_own() -> None:
     assert not keeps[1](naming.primitive, x, **naming.params)
 
 
-def named_and_checked(weights: Any, x: Any) -> Any:
+def named_and_checked(weights: Any, x: Any, name: Any = checkpoint_name) -> Any:
     """Names within a checkpoint of the user's own, which saves one of them."""
     keep = jax.checkpoint_policies.save_only_these_names("kept")
 
     def pair(w: Any, x: Any) -> Any:
-        return jnp.tanh(checkpoint_name(jnp.sin(x @ w), "kept") @ w)
+        return jnp.tanh(name(jnp.sin(name(x, "x") @ w), "kept") @ w)
 
     for w in weights:
         x = jax.checkpoint(pair, policy=keep)(w, x)
     return jnp.mean(x**2)
+
+
+def twice_named(x: Any, name: str) -> Any:
+    return checkpoint_name(checkpoint_name(x, name), "other")
 
 
 def test_names_of_the_users_own_cost_nothing_and_work_in_checkpoints_of_the_users_own() -> None:
@@ -476,6 +480,9 @@ def test_names_of_the_users_own_cost_nothing_and_work_in_checkpoints_of_the_user
     args = arguments()
     reports = [planned(f, executor="names").plan(*args) for f in (mlp, named)]
     assert reports[0].compiled == reports[1].compiled
+    # A name is the same value.
+    kept = rj.capture(named_and_checked, *args)
+    assert kept.num_ops == rj.capture(partial(named_and_checked, name=twice_named), *args).num_ops
     fn = planned(named_and_checked, "100%")
     jaxpr, plain = (str(jax.make_jaxpr(jax.grad(f))(*args)) for f in (fn, named_and_checked))
     assert jaxpr.count("name=kept") == plain.count("name=kept") > 0
