@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple
 import jax
 
 import remat
-from remat import PlanResult
-from remat.errors import InfeasibleError, NoPlanError
+from remat import Graph, PlanResult
+from remat.errors import InfeasibleError, NoPlanError, UsageError
+from remat.jax.capture import place_of
 from remat.jax.devices import Target
 from remat.jax.plans import Candidate, FullProgram, Program, offloads
-from remat.jax.regions import FORMAT, Primal
+from remat.jax.regions import FORMAT, Primal, inner_kinds
 
 #: Compiles of a planned step at most; where ends of regions or stretches cost time, and names and full order
 #: are tried, two more.
@@ -80,6 +82,20 @@ class Report:
         return "\n".join(lines)
 
 
+class Reached(NamedTuple):
+    """The least that was reached when a budget was refused."""
+
+    executor: str
+    graph: Graph
+    result: PlanResult
+    coarse: bool
+    size: int
+
+
+#: A budget of what a refusal names is to be kept.
+REACHED: deque[Reached] = deque(maxlen=16)
+
+
 class Sizes(NamedTuple):
     """What XLA says of a program, in bytes."""
 
@@ -113,6 +129,25 @@ def empty_policy(primal: Primal) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def refuse_leaks(primal: Primal, step: Callable[..., Any], avals: Sequence[Any]) -> None:
+    """Raises UsageError for rules of the user's that read values of the trace which no other run has: XLA's
+    sizes are those of another step, and a call fails."""
+    if not any(
+        kind.startswith("custom_vjp") for op in primal.ops for kind in (op.kind, *inner_kinds(op.params))
+    ):
+        return
+    try:
+        with jax.disable_jit(False):
+            consts = jax.make_jaxpr(step)(*avals).consts
+    except jax.errors.UnexpectedTracerError:  # as older versions find out
+        consts = [None]
+    if any(x is None or isinstance(x, jax.core.Tracer) for x in consts):
+        raise UsageError(
+            "the backward function of a custom_vjp reads a traced value that is none of its residuals: "
+            "its forward function has to return it among them"
+        )
+
+
 @dataclass
 class Aim:
     """Candidates of one step, compiled one after the other.
@@ -130,6 +165,8 @@ class Aim:
     kept: Candidate | None = None
     report: Report | None = None
     compiles: int = 0
+    nearest: tuple[str, Candidate] | None = None
+    """The plan that reached the least, and its executor."""
     least: int = field(init=False)
     """The least that XLA reached."""
     bound: int = field(init=False)
@@ -163,12 +200,8 @@ class Aim:
                 self.fastest = self.proved_fastest(search, candidate, start)
             if self.kept and (candidate is None or candidate.duration >= self.kept.duration):
                 return
-            if last and (candidate is None or candidate.policy in tried):
-                # Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest takes.
-                candidate = search.smallest(min(targets), off)
             if candidate is None or candidate.policy in tried:
-                return
-            tried.append(candidate.policy)
+                break
             level, peak = candidate.level, candidate.peak
             got = self.compiled(candidate, executor, off.get(level, 0))
             if self.kept is candidate:
@@ -177,6 +210,46 @@ class Aim:
             # What the model lacks is the same bytes again, or the same share; 1 % more for each compile.
             target = min(targets[level], peak - (got.all - self.size), peak * self.size // got.all)
             targets[level] = max(1, target - self.compiles * target // 100)
+        if last and not self.kept:
+            self.run_reached()
+            self.run_smallest(executor)
+
+    def run_reached(self) -> None:
+        """The plan that reached the least, where a smaller budget for the step was refused before: the search
+        finds others within this one, of which XLA may make more."""
+        for executor, graph, result, coarse, size in reversed(REACHED):
+            if size > self.size or executor not in self.tried:
+                continue
+            search = self.searches[executor]
+            level = next((i for i, (_, joint, _) in enumerate(search.levels) if joint.graph == graph), None)
+            if level is not None:
+                self.compiled(search.candidate(level, result, coarse), executor, 0)
+                return
+
+    def run_smallest(self, executor: str) -> None:
+        """Nothing more is predicted to fit. The model may be wrong: XLA says what the smallest plan takes. Of
+        levels, which the model may be wrong about by different amounts, the next one follows."""
+        search, off = self.searches[executor], dict[int, int]()
+        for _ in range(min(2, len(search.levels))):
+            candidate = None if self.kept else search.smallest(off)
+            if candidate is None or candidate.policy in self.tried[executor]:
+                return
+            off[candidate.level] = self.compiled(candidate, executor, 0).all - candidate.peak
+
+    def refused(self) -> NoPlanError:
+        if self.nearest:
+            executor, candidate = self.nearest
+            graph = self.searches[executor].levels[candidate.level][1].graph
+            REACHED.append(Reached(executor, graph, candidate.result, candidate.coarse, self.least))
+        what = "saved names take" if list(self.tried) == ["names"] else "plan takes"
+        line = f"no plan that XLA compiles to {self.size} bytes was found: the least was {self.least}"
+        if self.bound <= self.least:  # else the model is wrong about the step
+            line += f", and by the model no {what} less than {self.bound}"
+        ops = self.program.plain.ops
+        mapped = next((op for op in ops if "shard_map" in (op.kind, *inner_kinds(op.params))), None)
+        if mapped:
+            line += f"; what is saved inside shard_map at {place_of(mapped.source)} is not planned"
+        return NoPlanError(line, floor=self.plain.held, smallest_known=self.least)
 
     def proved_fastest(
         self, search: Program | FullProgram, candidate: Candidate | None, asked: int
@@ -193,10 +266,12 @@ class Aim:
         """What XLA makes of a candidate, which is kept if it is within the budget. off: what the compile
         before, of the same level, was above its prediction."""
         self.compiles += 1
+        self.tried[executor].append(candidate.policy)
         moves = offloads(candidate.policy)
         step = self.step(lambda *leaves: candidate.run(leaves))
         got = compiled_sizes(self.device, step, self.avals, self.program.donated, moves)
-        self.least = min(self.least, got.all)
+        if got.all < self.least:
+            self.least, self.nearest = got.all, (executor, candidate)
         host = self.program.host
         if got.all <= self.size and (host is None or host.budget is None or got.host <= host.budget):
             gap = candidate.duration / self.fastest - 1 if self.fastest else None
@@ -221,7 +296,9 @@ def aim(
         executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
-    plain = compiled_sizes(device, step(lambda *leaves: primal.evaluate(leaves)), avals, program.donated)
+    written = step(lambda *leaves: primal.evaluate(leaves))
+    refuse_leaks(primal, written, avals)
+    plain = compiled_sizes(device, written, avals, program.donated)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(
@@ -251,8 +328,4 @@ def aim(
             break
     if found.kept and found.report:
         return found.kept.policy, found.kept.run, found.report
-    raise NoPlanError(
-        f"no plan that XLA compiles to {size} bytes was found: the least was {found.least}, and by the model "
-        f"no {'saved names take' if executors == ('names',) else 'plan takes'} less than {found.bound}",
-        floor=plain.held, smallest_known=found.least,
-    )  # fmt: skip
+    raise found.refused()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Number
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -20,7 +22,7 @@ from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import aval_of, bytes_of, is_float
 from remat.jax.devices import Device, Target, figures_of, sharding_of, target_of
 from remat.jax.plans import Program
-from remat.jax.regions import Policy, Primal, primal_of, primal_of_jaxpr, run_regions
+from remat.jax.regions import Policy, Primal, is_array, primal_of, primal_of_jaxpr, run_regions
 from remat.planning import refuse_share
 
 EXECUTORS = {"auto": ("names", "full"), "names": ("names",), "full": ("full",)}
@@ -68,15 +70,16 @@ class Call:
     """Arguments in pieces: arrays, and all else, which counts as part of the function."""
 
     arrays: list[Any]
-    owners: list[int]
-    """The argument that each array is of."""
+    owners: list[int | str]
+    """The argument that each array is of: its number or its name."""
     rest: tuple[Any, ...]
     tree: Any
 
     @classmethod
-    def of(cls, args: Sequence[Any]) -> Call:
-        leaves, tree = jax.tree_util.tree_flatten(tuple(args))
-        owners = [i for i, a in enumerate(args) for _ in jax.tree_util.tree_leaves(a)]
+    def of(cls, args: Sequence[Any], keywords: Mapping[str, Any] = MappingProxyType({})) -> Call:
+        leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(keywords)))
+        each: list[tuple[int | str, Any]] = [*enumerate(args), *sorted(keywords.items())]
+        owners = [owner for owner, a in each for _ in jax.tree_util.tree_leaves(a)]
         held = [is_array(x) for x in leaves]
         rest = tuple(None if array else x for x, array in zip(leaves, held, strict=True))
         for i, x in enumerate(rest):
@@ -88,9 +91,19 @@ class Call:
         return cls(arrays, [o for o, array in zip(owners, held, strict=True) if array], rest, tree)
 
     def args(self, arrays: Sequence[Any]) -> Any:
-        """The arguments with other arrays. None is no leaf, so it stands for an array in `rest`."""
+        """The arguments, and those by name, with other arrays. None is no leaf, so it stands for an array in
+        `rest`."""
         given = iter(arrays)
         return jax.tree_util.tree_unflatten(self.tree, [next(given) if x is None else x for x in self.rest])
+
+    @property
+    def count(self) -> int:
+        """Of arguments that are not by name."""
+        return len(self.tree.children()[0].children())
+
+    def run(self, fn: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+        args, keywords = self.args(arrays)
+        return fn(*args, **keywords)
 
     @property
     def avals(self) -> list[Any]:
@@ -118,9 +131,12 @@ class Call:
         return self.tree, self.rest, tuple(map(type, self.rest)), shapes, config
 
 
-def is_array(x: Any) -> bool:
-    """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
-    return hasattr(x, "dtype") and hasattr(x, "shape")
+def varies(x: Any) -> bool:
+    """Does JAX keep in its type that an array is another on each device of a `shard_map` around?"""
+    aval = aval_of(x) if isinstance(x, jax.core.Tracer) else None
+    # Since JAX 0.10; `vma` before.
+    of = getattr(aval, "manual_axis_type", aval)
+    return bool(getattr(of, "varying", getattr(of, "vma", None)))
 
 
 def host_of(host: HostLike, device: Device, executor: str) -> Host | None:
@@ -174,12 +190,13 @@ class Planned:
         self._entries: dict[Any, Entry] = {}
         self._latest: dict[Any, Entry] = {}
 
-    def __call__(self, *args: Any) -> Any:
-        return self.entry(args).run(Call.of(args).arrays)
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        call = Call.of(args, keywords)
+        return self.entry(call).run(call.arrays)
 
-    def plan(self, *args: Any) -> Report:
+    def plan(self, *args: Any, **keywords: Any) -> Report:
         """Plans for these arguments, arrays or `jax.ShapeDtypeStruct`, without running anything."""
-        return self.entry(args).report
+        return self.entry(Call.of(args, keywords)).report
 
     @property
     def names(self) -> list[SavedName]:
@@ -208,8 +225,9 @@ class Planned:
             raise UsageError("there is no plan before the first call")
         return self._entry
 
-    def entry(self, args: Sequence[Any]) -> Entry:
-        call = Call.of(args)
+    def entry(self, call: Call) -> Entry:
+        if any(map(varies, call.arrays)):
+            raise UsageError("inside jax.shard_map plans need its check_vma=False")
         key = call.key, call.shardings
         # A trace does not say how arrays are spread: it gets the last plan for its shapes.
         known = self._latest.get(call.key) if call.traced else self._entries.get(key)
@@ -240,7 +258,10 @@ def traced(fn: Callable[..., Any], call: Call) -> tuple[Primal, Any]:
     found: list[Any] = []
 
     def flat(*arrays: Any) -> list[Any]:
-        outs, tree = jax.tree_util.tree_flatten(fn(*call.args(arrays)))
+        outs, tree = jax.tree_util.tree_flatten(call.run(fn, arrays))
+        for x in outs:
+            if not is_array(x) and not isinstance(x, Number):
+                raise UsageError(f"the function returns a {type(x).__name__}: results have to be arrays")
         found[:] = [tree]
         return outs
 
@@ -271,7 +292,7 @@ class Checkpointed(Planned):
 
     def make(self, call: Call) -> Entry:
         primal, tree = traced(self.fn, call)
-        diff = differentiated(call, self.argnums, len(call.tree.children()))
+        diff = differentiated(call, self.argnums, call.count)
         first = primal.outputs[0] if primal.outputs else None
         if first is None or first.aval.shape != () or not is_float(first.aval):
             raise UsageError("the function must return a scalar loss, or (loss, aux) with has_aux=True")
@@ -296,8 +317,8 @@ def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callabl
 
 def differentiated(call: Call, argnums: Sequence[int], count: int) -> list[int]:
     """Numbers of the arrays that gradients are taken of."""
-    refuse_numbers("argnums", argnums, count)
-    found = [i for i, a in enumerate(call.avals) if call.owners[i] in argnums and is_float(a)]
+    chosen = numbered("argnums", argnums, count)
+    found = [i for i, a in enumerate(call.avals) if call.owners[i] in chosen and is_float(a)]
     if not found:
         raise UsageError(f"argnums {tuple(argnums)}: no array of floats is among these arguments")
     return found
@@ -305,14 +326,16 @@ def differentiated(call: Call, argnums: Sequence[int], count: int) -> list[int]:
 
 def given_away(call: Call, argnums: Sequence[int]) -> list[int]:
     """Numbers of the arrays of donated arguments."""
-    refuse_numbers("donate_argnums", argnums, len(call.tree.children()))
-    return [i for i, owner in enumerate(call.owners) if owner in argnums]
+    chosen = numbered("donate_argnums", argnums, call.count)
+    return [i for i, owner in enumerate(call.owners) if owner in chosen]
 
 
-def refuse_numbers(name: str, argnums: Sequence[int], count: int) -> None:
+def numbered(name: str, argnums: Sequence[int], count: int) -> list[int]:
+    """Without negative numbers, which count from the last argument. Raises UsageError."""
     for n in argnums:
-        if not 0 <= n < count:
+        if not -count <= n < count:
             raise UsageError(f"{name} names argument {n} of a call with {count} arguments")
+    return [n % count for n in argnums]
 
 
 class BlockPolicy(Planned):
@@ -379,8 +402,9 @@ class BlockPolicy(Planned):
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
     """`fn(carry, x)` in a scan of so many iterations."""
-    if len(call.tree.children()) != 2:
-        raise UsageError(f"the body of a scan takes (carry, x), not {len(call.tree.children())} arguments")
+    count = sum(len(part.children()) for part in call.tree.children())
+    if (call.count, count) != (2, 2):
+        raise UsageError(f"the body of a scan takes (carry, x), not {count} arguments")
     carried = call.owners.count(0)
     avals = [
         a if i < carried else jax.ShapeDtypeStruct((iterations, *a.shape), a.dtype)
@@ -389,7 +413,7 @@ def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal
 
     def whole(*arrays: Any) -> list[Any]:
         def body(carry: Any, x: Any) -> Any:
-            return fn(*call.args([*carry, *x]))
+            return call.run(fn, [*carry, *x])
 
         carry, x = list(arrays[:carried]), list(arrays[carried:])
 
@@ -442,7 +466,8 @@ def checkpoint(
             hashable, and gets a plan for each value.
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
-        argnums: the arguments that gradients are taken of, which the plan is for.
+        argnums: the arguments that gradients are taken of, which the plan is for; negative numbers count from
+            the last one. Arguments by name have none.
         donate_argnums: the arguments that the step around donates to its jit. Results of their shapes, first
             of all their gradients, are written over them and count once, as when the step updates weights in
             place. Each gradient must then be used as soon as it is made, as optimizers do unless they need
@@ -454,7 +479,7 @@ def checkpoint(
         host: memory that saved results may be offloaded to, as `remat.plan` takes it (a `remat.Host`, or
             bytes per second both ways, ``"25GB/s"``), or True: with the device's link. For GPUs and TPUs,
             with names; XLA waits for every copy. The caller's jit must be given `report.compiler_options`.
-        time_limit: seconds of each search of the core, of which there are up to four per compile, and for
+        time_limit: seconds of each search of the core, of which there are up to six per compile, and for
             functions with scans up to eight times as many.
         work_limit: deterministic units of work in place of seconds: the same plan on every machine.
 
@@ -504,7 +529,7 @@ def joint_of(
 ) -> Joint:  # fmt: skip
     call = Call.of(args)
     primal, _ = traced(loss_fn, call)
-    diff = differentiated(call, numbers(argnums), len(call.tree.children()))
+    diff = differentiated(call, numbers(argnums), call.count)
     donated = given_away(call, numbers(donate_argnums))
     return Joint(primal, call.avals, diff, device=figures_of(device), donated=donated)
 

@@ -27,7 +27,7 @@ from remat.jax.costs import (
     workspace_of,
 )
 from remat.jax.devices import CPU, Device, sharding_of
-from remat.jax.regions import PREFIX, Op, Primal, Value, flatten, inner_kinds, shape_of
+from remat.jax.regions import Name, Op, Primal, Value, flatten, inner_kinds, shape_of
 from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
@@ -39,8 +39,14 @@ LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
 
 def refuse_effects(primal: Primal) -> None:
-    """Raises UsageError for what may not run a second time."""
+    """Raises UsageError for what may not run a second time, or not without the code around."""
     for op in primal.ops:
+        axis = next((e.name for e in op.effects if type(e).__name__ == "NamedAxisEffect"), None)
+        if axis is not None:
+            raise UsageError(
+                f"{op.kind} at {place_of(op.source)} is over axis {axis!r} of the code around, and steps are "
+                "compiled without it: take the mean of the loss and of its gradients outside"
+            )
         found = next((k for k in (op.kind, *inner_kinds(op.params)) if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")
@@ -146,10 +152,11 @@ class Joint:
         self.twins: dict[int, list[int]] = {}
         first: dict[Any, Op] = {}
         for op in ops:
-            if op.kind == "name" and op.params["name"].startswith(PREFIX):
+            if op.kind == "name":
+                name = op.params["name"]
                 self.same[op.outs[0]] = op.ins[0]
-                if not isinstance(op.ins[0], Literal):
-                    number = int(op.params["name"][len(PREFIX) :])
+                if isinstance(name, Name) and name.plan is primal and not isinstance(op.ins[0], Literal):
+                    number = name.number
                     own = self.names.setdefault(self.at(op.ins[0]), number)
                     if own != number:
                         self.twins.setdefault(own, []).append(number)

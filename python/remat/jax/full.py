@@ -153,7 +153,7 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
         of = v.aval.dtype
         if isinstance(x, jax.core.Tracer) or v.aval.shape or not jnp.issubdtype(of, jnp.floating):
             return x
-        return zero.astype(of) + jnp.asarray(x, of)
+        return zero.astype(of) + jnp.asarray(x, of) if keeps_in_sums(float(x), of) else x
 
     if op.kind == "pow":  # XLA knows some exponents
         return op.run(args)
@@ -171,6 +171,12 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
 
     run.defjvp(lambda primals, tangents: jax.jvp(lambda *xs: op.run(xs), primals, tangents))
     return run(*args)
+
+
+def keeps_in_sums(x: float, of: Any) -> bool:
+    """Is the sum of +0.0 and the number itself, bit for bit? Not of -0.0 and NaN, nor of subnormal numbers
+    where the device takes them for 0."""
+    return abs(x) >= float(jnp.finfo(of).tiny) or (x == 0 and math.copysign(1, x) > 0)
 
 
 def unpooled(cotangent: Any, x: Any, window: Sequence[int]) -> Any:

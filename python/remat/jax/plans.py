@@ -19,6 +19,8 @@ from remat.jax.regions import FORMAT, Policy, Primal, primal_of_jaxpr, run_regio
 
 #: Searches of the core until what XLA makes of a plan is within a budget by the model, at most.
 ATTEMPTS = 4
+#: Searches for the least bytes that there is a plan for, after that for the most.
+HALVINGS = 5
 #: What bodies of scans may save, of what they save when they save everything.
 LEVELS = (None, 1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.0)
 Limits = Mapping[str, Any]
@@ -41,14 +43,13 @@ class Candidate:
     """No plan for the budget that was asked for has a smaller duration: proved, in the plain graph."""
     level: int = 0
     """Of what the bodies of scans may save: an index of `Program.levels`."""
+    coarse: bool = False
 
 
 class Within(NamedTuple):
     """What was found within a budget as XLA makes it, and what is proved by the plain graph."""
 
     result: PlanResult | None
-    size: int
-    """Bytes that XLA takes for the plan by the model."""
     least: int
     """No plan takes fewer bytes."""
     fastest: int
@@ -102,23 +103,50 @@ class Program:
             found.append((primal, joint, policies))
         return found
 
-    def smallest(self, budget: int, off: Mapping[int, int]) -> Candidate | None:
-        """A candidate for about the least bytes that there is a plan for, above a budget without one.
+    def smallest(self, off: Mapping[int, int]) -> Candidate | None:
+        """A candidate for about the least bytes that there is a plan for. It does not depend on a budget: a
+        budget of what XLA makes of it finds it again.
 
         off: bytes that XLA takes above the prediction, by level.
         """
-        spare = [off.get(level, 0) for level in range(len(self.levels))]
-        low = budget
-        high = max(spare) + max(joint.size(joint.graph.keep_all_peak) for _, joint, _ in self.levels)
-        found = self.best([high - each for each in spare])[0]
-        for _ in range(5):
-            middle = (low + high) // 2
-            candidate = self.best([middle - each for each in spare])[0]
-            if candidate is None:
-                low = middle
-            else:
-                found, high = candidate, candidate.peak + spare[candidate.level]
+        found = min(self.small, key=lambda each: each[0] + off.get(each[1], 0), default=None)
+        return None if found is None else self.candidate(found[1], found[2])
+
+    @cached_property
+    def small(self) -> list[tuple[int, int, PlanResult]]:
+        """Plans with their sizes and levels, found on the way to the least bytes."""
+        joints = [joint for _, joint, _ in self.levels]
+        low = min(joint.ends for joint in joints)
+        asked = high = max(joint.size(joint.graph.keep_all_peak) for joint in joints)
+        found: list[tuple[int, int, PlanResult]] = []
+        for _ in range(HALVINGS + 1):
+            within = [
+                (size_of(joint, result), level, result)
+                for level, joint in enumerate(joints)
+                if (result := self.searched(joint, asked)) is not None
+            ]
+            found += within
+            low, high = (low, min(asked, *(size for size, _, _ in within))) if within else (asked, high)
+            asked = (low + high) // 2
         return found
+
+    def searched(self, joint: Joint, budget: int) -> PlanResult | None:
+        """The core's plan for what is alive."""
+        asked = budget - joint.copied
+        if asked <= 0:
+            return None
+        result = remat.plan(joint.graph, asked, executor="partitioner", host=self.host, **self.limits)
+        return None if result.plan is None or result.saved is None else result
+
+    def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
+        assert result.plan is not None
+        primal, joint, policies = self.levels[level]
+        policy = policy_of(primal, joint, result, coarse) | {"scans": policies}
+        duration = result.plan.duration or 0
+        overhead = duration / self.levels[0][1].graph.base_duration - 1
+        run, fastest = partial(run_regions, primal, policy), int(joint.graph.base_duration)
+        size = size_of(joint, result)
+        return Candidate(result, size, duration, overhead, policy, run, fastest, level, coarse)
 
     def best(self, budgets: Sequence[int], coarse: bool = False) -> tuple[Candidate | None, int]:
         """The fastest candidate whose predicted bytes are within the budget of its level; bytes that the core
@@ -126,9 +154,9 @@ class Program:
         XLA orders what is in a region as it likes."""
         best: Candidate | None = None
         bounds: list[int] = []
-        for level, (primal, joint, policies) in enumerate(self.levels):
+        for level, (_, joint, _) in enumerate(self.levels):
             budget = budgets[level]
-            result, size, least, fastest = plan_within(
+            result, least, fastest = plan_within(
                 joint, budget, self.limits, partial(size_of, joint), budget // 100 if coarse else 0,
                 executor="partitioner", host=self.host,
             )  # fmt: skip
@@ -137,10 +165,7 @@ class Program:
                 continue
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
-                policy = policy_of(primal, joint, result, coarse) | {"scans": policies}
-                overhead = duration / self.levels[0][1].graph.base_duration - 1
-                run = partial(run_regions, primal, policy)
-                best = Candidate(result, size, duration, overhead, policy, run, fastest, level)
+                best = replace(self.candidate(level, result, coarse), fastest=fastest)
         return best, min(bounds)
 
 
@@ -173,7 +198,7 @@ def plan_within(
         if result.plan is not None and result.peak is not None:
             size = measure(result)
             if size + spare <= budget:
-                return Within(result, size, least, fastest)
+                return Within(result, least, fastest)
             if is_plain:
                 less = min(asked, result.peak) - (size + spare - budget)
         elif is_plain:
@@ -182,7 +207,7 @@ def plan_within(
             graph, asked = joint.with_empty(graph, result), room - attempt * budget // 200
         else:
             graph, asked = joint.graph, less
-    return Within(None, 0, least, fastest)
+    return Within(None, least, fastest)
 
 
 class FullProgram:
@@ -190,7 +215,6 @@ class FullProgram:
 
     def __init__(self, names: Program) -> None:
         self.names = names
-        self.seen: list[Candidate] = []
 
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
@@ -203,23 +227,32 @@ class FullProgram:
         return min(plans, key=lambda c: c.duration, default=None), min(bound for _, bound in found)
 
     def at(self, level: int, budget: int, coarse: bool) -> tuple[Candidate | None, int]:
-        joint = self.levels[level][1]
-        found = plan_within(
-            joint, budget, self.names.limits, lambda result: self.candidate(level, result, coarse).peak
-        )
-        if found.result is None:
-            return None, found.least
-        return replace(self.seen[-1], fastest=found.fastest), found.least
+        seen: list[Candidate] = []
 
-    def smallest(self, budget: int, off: Mapping[int, int]) -> Candidate | None:
+        def measure(result: PlanResult) -> int:
+            seen.append(self.candidate(level, result, coarse))
+            return seen[-1].peak
+
+        found = plan_within(self.levels[level][1], budget, self.names.limits, measure)
+        return replace(seen[-1], fastest=found.fastest) if found.result else None, found.least
+
+    def smallest(self, off: Mapping[int, int]) -> Candidate | None:
         """As `Program.smallest`."""
-        del budget
+        return min(self.small, key=lambda c: c.peak + off.get(c.level, 0), default=None)
+
+    @cached_property
+    def small(self) -> list[Candidate]:
+        """As `Program.small`."""
+        found = []
         for level, (_, joint, _) in enumerate(self.levels):
             result = remat.plan(joint.graph, objective="peak", **self.names.limits)
-            if result.plan is not None:
-                self.candidate(level, result)
-        fine = (c for c in self.seen if not c.policy["coarse"])
-        return min(fine, key=lambda c: c.peak + off.get(c.level, 0), default=None)
+            if result.plan is not None and result.peak is not None:
+                found.append(self.candidate(level, result))
+                if found[-1].peak > joint.size(result.peak):
+                    graph = joint.with_empty(joint.graph, result)
+                    again = remat.plan(graph, objective="peak", **self.names.limits)
+                    found += [self.candidate(level, again)] if again.plan is not None else []
+        return found
 
     def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
         assert result.plan is not None
@@ -235,8 +268,7 @@ class FullProgram:
         peak = joint.size_of(full.live)
         run = ordered(primal, full, self.names.diff, self.names.losses)
         fastest = int(joint.graph.base_duration)
-        self.seen.append(Candidate(result, peak, duration, overhead, policy, run, fastest, level))
-        return self.seen[-1]
+        return Candidate(result, peak, duration, overhead, policy, run, fastest, level, coarse)
 
 
 @dataclass(frozen=True)

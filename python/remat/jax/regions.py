@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr, Literal
 
@@ -25,6 +26,20 @@ PREFIX = "remat."
 INLINED = ("jit", "pjit", "closed_call", "core_call")
 BRANCHES = ("cond", "while")
 Policy = Mapping[str, Any]
+
+
+class Name(str):
+    """Of a result of a plan. Names of the user's and of plans within may read the same: it is told from them
+    by its type and its plan."""
+
+    plan: Primal
+    number: int
+
+    @classmethod
+    def of(cls, plan: Primal, number: int) -> Name:
+        name = cls(f"{PREFIX}{number}")
+        name.plan, name.number = plan, number
+        return name
 
 
 @dataclass(eq=False)
@@ -45,6 +60,7 @@ class Op:
     source: Any = None
     written: Mapping[str, Any] | None = None
     """Parameters in the function as it is written, where the body of a scan got regions."""
+    effects: Any = frozenset()
 
     @property
     def kind(self) -> str:
@@ -53,6 +69,9 @@ class Op:
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.kind in OP_BY_OP and jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return OP_BY_OP[self.kind](self.written or self.params, args)
+        if self.kind.startswith("custom_"):
+            # A trace has constants as numpy arrays. The user's rules know what JAX makes of them.
+            args = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in args]
         bound = self.primitive.get_bind_params(self.params)
         # A pair until JAX put the functions among the parameters.
         functions, params = bound if isinstance(bound, tuple) else ((), bound)
@@ -89,7 +108,7 @@ def cond_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
 
 
 def checkpoint_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
-    body = primal_of_jaxpr(ClosedJaxpr(params["jaxpr"], ()))
+    body = primal_of_jaxpr(ClosedJaxpr(params["jaxpr"], ()), named=True)
     run = jax.checkpoint(lambda *xs: body.evaluate(xs), policy=params["policy"])
     return list(run(*args))
 
@@ -126,10 +145,10 @@ def of_jit(eqn: Any) -> Any:
 
 
 def flatten(
-    jaxpr: Any, consts: Sequence[Any], called: Callable[[Any], Any] = of_jit
+    jaxpr: Any, consts: Sequence[Any], called: Callable[[Any], Any] = of_jit, named: bool = True
 ) -> tuple[list[Op], dict[Any, Any], list[Any]]:
     """Ops with calls written out, values of constants, results. called: the jaxpr of an equation that is a
-    call."""
+    call. named: with ops that only give a name."""
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     ops: list[Op] = []
 
@@ -150,8 +169,11 @@ def flatten(
                 made = [v if isinstance(v, Literal) else within.get(v, v) for v in body.outvars]
                 env.update(zip(eqn.outvars, made, strict=True))
                 continue
+            if eqn.primitive.name == "name" and not named:
+                env[eqn.outvars[0]] = ins[0]
+                continue
             outs = [Value(v.aval) for v in eqn.outvars]
-            ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info))
+            ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info, effects=eqn.effects))
             env.update(zip(eqn.outvars, outs, strict=True))
 
     top: dict[Any, Any] = {}
@@ -184,7 +206,7 @@ class Primal:
         for op in ops:
             made = op.run([v.val if isinstance(v, Literal) else env[v] for v in op.ins])
             for v, x in zip(op.outs, made, strict=True):
-                env[v] = checkpoint_name(x, f"{PREFIX}{self.number[v]}") if named(v) else x
+                env[v] = checkpoint_name(x, Name.of(self, self.number[v])) if named(v) else x
 
     def evaluate(self, args: Sequence[Any]) -> list[Any]:
         env = dict(self.values) | dict(zip(self.inputs, args, strict=True))
@@ -205,8 +227,9 @@ def primal_of(flat_fn: Callable[..., Any], avals: Sequence[Any]) -> Primal:
     return primal_of_jaxpr(closed)
 
 
-def primal_of_jaxpr(closed: Any) -> Primal:
-    ops, values, outs = flatten(closed.jaxpr, closed.consts)
+def primal_of_jaxpr(closed: Any, named: bool = False) -> Primal:
+    """named: with the names that are in the function. A plan has its own: both would be in memory."""
+    ops, values, outs = flatten(closed.jaxpr, closed.consts, named=named)
     return Primal(ops, values, list(closed.jaxpr.invars), outs)
 
 
@@ -227,15 +250,21 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
     return Primal(ops, primal.values, primal.inputs, primal.outputs)
 
 
-def saves(saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
+def saves(primal: Primal, saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
     """The policy of `jax.checkpoint` that saves these results by name, some of them on the host."""
-    kept, moved = ([f"{PREFIX}{n}" for n in sorted(some)] for some in (saved - offloaded, offloaded))
-    if not moved:
-        return jax.checkpoint_policies.save_only_these_names(*kept)
-    return jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=kept, names_which_can_be_offloaded=moved,
+    of_name = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["saved"], names_which_can_be_offloaded=["offloaded"],
         offload_src="device", offload_dst="pinned_host",
     )  # fmt: skip
+
+    # JAX's policy has arguments of its own, which parameters of other primitives are named like.
+    def keeps(primitive: Any, /, *_: Any, **params: Any) -> Any:
+        name = params.get("name")
+        if not isinstance(name, Name) or name.plan is not primal or name.number not in saved:
+            return False
+        return of_name(primitive, name="offloaded" if name.number in offloaded else "saved")
+
+    return keeps
 
 
 @jax.custom_jvp
@@ -257,12 +286,12 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
         return primal.evaluate(args)
     saved, offloaded = set(policy["saved"]), set(policy.get("offloaded", ()))
     env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
-    names = saves(saved, offloaded)
+    names = saves(primal, saved, offloaded)
 
     def renamed(v: Any, x: Any) -> Any:
         # What a region is given stays on the device, unless it has its name in the region too.
-        number = primal.number.get(v)
-        return checkpoint_name(x, f"{PREFIX}{number}") if number in offloaded else x
+        moved = primal.number.get(v) in offloaded
+        return checkpoint_name(x, Name.of(primal, primal.number[v])) if moved else x
 
     regions = []
     begin = 0
@@ -323,28 +352,37 @@ def load(path: str | Path) -> dict[str, Any]:
     return policy
 
 
+def is_array(x: Any) -> bool:
+    """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
+    return hasattr(x, "dtype") and hasattr(x, "shape")
+
+
 def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., Any]:
     """`fn` with the checkpoints of a policy, given as a dict or as a file. It holds for one program: calls of
     `fn` with other shapes are run in the same regions, and calls that trace to another number of ops raise
     ValueError."""
     chosen = policy if isinstance(policy, Mapping) else load(policy)
 
-    def with_checkpoints(*args: Any) -> Any:
-        leaves, tree = jax.tree_util.tree_flatten(args)
+    def with_checkpoints(*args: Any, **keywords: Any) -> Any:
+        leaves, tree = jax.tree_util.tree_flatten((args, keywords))
+        arrays = [x for x in leaves if is_array(x)]
         found: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            outs, out_tree = jax.tree_util.tree_flatten(fn(*jax.tree_util.tree_unflatten(tree, xs)))
+            given = iter(xs)
+            filled = [next(given) if is_array(x) else x for x in leaves]
+            inner, named = jax.tree_util.tree_unflatten(tree, filled)
+            outs, out_tree = jax.tree_util.tree_flatten(fn(*inner, **named))
             found[:] = [out_tree]
             return outs
 
-        primal = primal_of(flat, leaves)
+        primal = primal_of(flat, arrays)
         if len(primal.ops) != chosen["ops"]:
             raise ValueError(
                 f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
                 "another model, or another version of JAX"
             )
-        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, leaves)
+        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, arrays)
         return jax.tree_util.tree_unflatten(found[0], outs)
 
     return with_checkpoints

@@ -101,6 +101,24 @@ def test_constants_of_narrow_types_keep_their_types() -> None:
         np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=0.1, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_constants_that_a_sum_with_zero_changes_are_left_alone(dtype: Any) -> None:
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        x = jax.nn.relu(x).astype(dtype)
+        return jnp.mean(jnp.arctan2(x, jnp.asarray(-0.0, dtype))).astype(jnp.float32)  # of 0: pi, and not 0
+
+    args = arguments(4)
+    fn = rj.checkpoint(loss, "92%", executor="full", work_limit=WORK)
+    got, wanted = (jitted(f)(*args) for f in (lambda *xs: jax.value_and_grad(fn)(*xs)[0], loss))
+    assert fn.report.executor == "full"
+    assert np.allclose(got, wanted, rtol=1e-2)
+    tiny = float(jnp.finfo(dtype).tiny)
+    assert [full.keeps_in_sums(x, dtype) for x in (0.0, 1.5, -tiny, float("-inf"))] == [True] * 4
+    assert [full.keeps_in_sums(x, dtype) for x in (-0.0, tiny / 2, float("nan"))] == [False] * 3
+
+
 def test_aux_is_no_part_of_the_gradients() -> None:
     def with_aux(weights: Any, x: Any) -> Any:
         return mlp(weights, x), {"norm": (weights[0] ** 2).sum(), "count": (x > 0).sum()}

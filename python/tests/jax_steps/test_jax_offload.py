@@ -31,7 +31,7 @@ def moved() -> Any:
     """A plan below the least without a host."""
     jax.config.update("jax_enable_x64", True)  # before `double` does
     without, _ = program_of(mlp, arguments(), H100)
-    least = without.smallest(1, {}).peak
+    least = without.smallest({}).peak
     planned, _ = program_of(mlp, arguments(), H100, FAST)
     found = planned.best([least - 100_000])[0]
     assert found is not None
