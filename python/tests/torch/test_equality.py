@@ -133,12 +133,13 @@ class ByOneMatrix(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(9, 9) for _ in range(6))
         self.register_buffer("matrix", torch.randn(1, 3, 3))
+        self.frozen = nn.Parameter(torch.randn(1, 3, 3), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = torch.tanh(layer(x))
         y = x.view(-1, 3, 3) @ self.matrix
-        return torch.matmul(self.matrix, y).flatten(1).square().mean()
+        return torch.matmul(self.frozen, y).flatten(1).square().mean()
 
 
 @pytest.mark.parametrize("executor", ["boxed", "eager"])

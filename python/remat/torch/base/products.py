@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _CALLS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__)
 
 
@@ -38,7 +39,7 @@ class EagerProducts(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in _CALLS and not kwargs and all(type(each) is torch.Tensor for each in args):
+        if func in _CALLS and not kwargs and all(type(each) in _PLAIN for each in args):
             a, b = args[::-1] if func is torch.Tensor.__rmatmul__ else args
             made = product_of_batches(a, b)
             if made is not None:
