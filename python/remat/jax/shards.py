@@ -98,6 +98,7 @@ class Shards:
                 invars=e.ins,
                 outvars=e.outs,
                 source_info=e.source,
+                effects=e.effects,
             )
             for e in ops
         ]
