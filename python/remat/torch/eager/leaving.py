@@ -43,8 +43,8 @@ class Rest:
 
 
 def rest_of(record: Record) -> Rest:
-    forward = [op for op in record.ops if op.phase == FORWARD]
-    costs = [Cost(op.duration, sum(record.values[v].bytes for v in op.made), op.workspace) for op in forward]
+    forward = record.forward
+    costs = [Cost(op.duration, made, op.workspace) for op, made in zip(forward, record.made, strict=True)]
     changes = [0] * (len(record.ops) + 2)
     for value in record.values:
         if value.made_by is not None and value.made_by >= len(forward):

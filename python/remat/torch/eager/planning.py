@@ -291,12 +291,18 @@ def _eager_plan(carried: _Carried, report: PlanReport, pool: HostPool | None) ->
     memory = [each - report.reserve for each in report.memory]
     step, plan, copying = carried.step, carried.plan, None
     record = step.record
-    made = [sum(record.values[v].bytes for v in op.made) for op in record.ops[: len(record.functions)]]
     if pool is not None and plan.copies:
         copies = Copies(plan.copies, lay_out(step.graph, plan.copies), pool, report.traffic)
         copying = Copying(copies, carried.routes, pool.channels.device)
     return EagerPlan(
-        record.functions, carried.again, report, levels(step, memory), made, record, step.op_of, copying
+        record.functions,
+        carried.again,
+        report,
+        levels(step, memory),
+        record.made,
+        record,
+        step.op_of,
+        copying,
     )
 
 

@@ -198,7 +198,7 @@ class Preparation:
                 for _ in range(times):
                     snapshot.draw_from_all()
                 other = step.record(False, self._evictor(step, start))
-                if other.sizes != record.sizes or other.modules != record.modules:
+                if not other.has_ops_of(record) or other.modules != record.modules:
                     return True
         return False
 

@@ -68,22 +68,29 @@ class Record:
         return ONE_FOLLOWED[self.runs_ahead]
 
     @cached_property
+    def forward(self) -> list[Ran]:
+        """The ops of the forward, in order."""
+        return [op for op in self.ops if op.phase == FORWARD]
+
+    @cached_property
+    def made(self) -> list[int]:
+        """Bytes of new memory of each op of the forward."""
+        return [sum(self.values[value].bytes for value in op.made) for op in self.forward]
+
+    @cached_property
     def readings(self) -> dict[int, Any]:
         """Ops of the forward whose results depend on data in number or size: the number that Python read, or
         None."""
-        forward = (op for op in self.ops if op.phase == FORWARD)
-        return {op.number: op.read for op in forward if kind_of(op.func).reads_data}
+        return {op.number: op.read for op in self.forward if kind_of(op.func).reads_data}
 
     @property
     def modules(self) -> list[str]:
         """Of the ops of the forward."""
-        return [op.module for op in self.ops if op.phase == FORWARD]
+        return [op.module for op in self.forward]
 
-    @cached_property
-    def sizes(self) -> list[tuple[Any, int]]:
-        """The ops of the forward, and the bytes that each makes."""
-        forward = (op for op in self.ops if op.phase == FORWARD)
-        return [(op.func, sum(self.values[value].bytes for value in op.made)) for op in forward]
+    def has_ops_of(self, other: Record) -> bool:
+        """Are the forwards the same ops, which make as much?"""
+        return self.functions == other.functions and self.made == other.made
 
     def keep_gradients(self) -> None:
         """Marks the gradients of a step that makes them as kept."""
@@ -117,8 +124,8 @@ class Record:
 
     @property
     def functions(self) -> list[Any]:
-        """The ops of the forward, in order."""
-        return [op.func for op in self.ops if op.phase == FORWARD]
+        """Of the forward, in order."""
+        return [op.func for op in self.forward]
 
 
 def count_hidden(record: Record) -> None:

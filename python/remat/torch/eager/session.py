@@ -86,7 +86,7 @@ class EagerSession:
         shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
         self._note_what_varies(shape, recorded)
-        if any(each.record.sizes == recorded.record.sizes for each in shape.recorded):
+        if any(each.record.has_ops_of(recorded.record) for each in shape.recorded):
             shape.complete()  # what other calls have more of depends on something else than the arguments
             return
         self._in_use = in_use_on(self._preparation.device())

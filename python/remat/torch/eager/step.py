@@ -53,7 +53,8 @@ class TrainingStep:
     taken: dict[int, int] = field(default_factory=dict)
 
     def run_unplanned(self) -> None:
-        self._backward(self.loss(self.forward()))
+        losses = self.loss(self.forward())
+        self._backward(losses, _ones(losses))
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
         """dropped: indices of outputs to drop before the backward."""
@@ -64,10 +65,9 @@ class TrainingStep:
         # has a loss holds it.
         roots = [get_gradient_edge(each) for each in losses]
         held += [each for each in losses if each.numel() == 1]
-        ones = [torch.ones_like(each) for each in losses]
+        ones = _ones(losses)
         del outputs, losses
-        with casting(()):
-            torch.autograd.backward(roots, ones)
+        self._backward(roots, ones)
         del held
 
     def grown(self, ledger: Ledger | None) -> int | None:
@@ -157,7 +157,7 @@ class TrainingStep:
                     "would go on there; pass them as arguments"
                 )
             recorder.begin_backward()
-            self._backward(losses)
+            self._backward(losses, _ones(losses))
             left = [storage_id(p.grad) for p in self.parameters if has_dense_gradient(p)]
             recorder.end_backward([*left, *self.taken.values()])
 
@@ -166,9 +166,10 @@ class TrainingStep:
         with saved_tensors_hooks(_saves_nothing, _has_nothing):
             return digests_of(self.forward())
 
-    def _backward(self, losses: Sequence[torch.Tensor]) -> None:
+    def _backward(self, roots: Sequence[Any], ones: Sequence[torch.Tensor]) -> None:
+        """roots: tensors, or edges of the graph."""
         with casting(()):  # training loops leave autocast before the backward
-            torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
+            torch.autograd.backward(roots, ones)
 
     @contextmanager
     def without_traces(self, restore: Callable[[], object]) -> Iterator[None]:
@@ -228,6 +229,10 @@ class TrainingStep:
 
     def _modules(self) -> Modules:
         return Modules(*modules_in(self.resident))
+
+
+def _ones(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.ones_like(each) for each in losses]
 
 
 def digests_of(outputs: Any) -> list[bytes]:
