@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.account import account
-from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
+from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, in_a_line, log
 from .base.fitted_module import report_of
 from .base.given import check_step, mistraced_part
 from .base.private import compiled_part
@@ -130,7 +130,7 @@ def fit(
 
 
 def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Loss | None) -> torch.nn.Module:
-    """Traces the step if it is one graph and the options allow it; else uses eager mode."""
+    """Traces the step if it is one graph, tracing succeeds and the options allow it; else uses eager mode."""
     if asked.executor == "eager":
         if Sharding.of(model) is not None:
             raise UnsupportedModelError('executor="eager" does not know parameters that FSDP2 shards')
@@ -142,6 +142,12 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
     except UnsupportedModelError as error:
         # Its frames hold the step.
         why = error.with_traceback(None)
+    except (remat.RematError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # Of the model itself, or of tracing: eager mode shows which.
+        log.debug("%s", error, exc_info=True)
+        why = NotOneGraphError(f"tracing it failed ({in_a_line(error)})")
     try:
         fitted = eager_fitted(model, asked, sample_inputs, loss)
     except NothingToPlanError as error:

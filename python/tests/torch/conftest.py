@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:The .grad attribute of a Tensor that is not a leaf")
     # transformers copies a configuration in the forward of T5, and PyTorch 2.12 breaks the graph there.
     config.addinivalue_line("filterwarnings", "ignore:Dynamo does not know how to trace the builtin")
+    config.addinivalue_line("markers", "trace_fails: `fit` goes on in eager mode after an exception")
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +114,23 @@ def _modes() -> dict[str, Any]:
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "function modes": torch._C._len_torch_function_stack(),
     }
+
+
+class _Refused(logging.Handler):
+    """Fails where `fit` goes on after an exception while tracing, which may be an error of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        assert "tracing it failed" not in record.getMessage(), record.getMessage()
+
+
+@pytest.fixture(autouse=True)
+def tracing_succeeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """But in tests marked `trace_fails`."""
+    handler, logger = _Refused(), logging.getLogger("remat.torch")
+    if request.node.get_closest_marker("trace_fails") is None:
+        logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
 
 
 @pytest.fixture

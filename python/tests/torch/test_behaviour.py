@@ -23,6 +23,7 @@ import remat.torch
 import torch
 from models import Encoder, case
 from remat.torch.base.storages import live_storages
+from remat.torch.session.prepare import Preparation
 from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
@@ -882,3 +883,62 @@ def test_steps_that_need_less_may_have_what_others_have_of_a_share(executor: str
     step(x)
     assert all(part.budget <= budget for part in fitted.remat.parts)
     assert any(part.keep_all_peak < 0.8 * budget for part in fitted.remat.parts)
+
+
+class Distilled(nn.Module):
+    """A teacher in inference mode, whose result is returned too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher, self.student = nn.Linear(64, 64), Outputs()
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        with torch.inference_mode():
+            taught = self.teacher(x)
+        own = self.student(x.clone())
+        return {"loss": (own - taught.clone()).square().mean(), "taught": taught}
+
+
+@pytest.mark.parametrize(
+    ("executor", "budget", "inside"),
+    [("auto", "80%", True), ("boxed", "100%", True), ("boxed", "80%", False), ("eager", "80%", True)],
+)
+def test_inference_tensors_go_in_and_out(executor: str, budget: str, inside: bool) -> None:
+    """Autograd cannot save such an argument, so that a traced step runs without a plan."""
+    model = Distilled()
+    with torch.inference_mode(inside):
+        x = torch.randn(256, 64)
+    twin = copy.deepcopy(model)
+    fitted = fit(model, x, budget, loss=lambda found: found["loss"], executor=executor)
+    for each in (fitted, twin):
+        each(x)["loss"].backward()
+    assert equal(gradients(fitted), gradients(twin))
+
+
+@pytest.mark.trace_fails
+def test_a_model_that_pytorch_fails_to_trace_trains_in_eager_mode(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("an internal assert of a compiler\nits details")
+
+    model, x = Outputs(), torch.randn(256, 64)
+    model.register_buffer("seen", torch.zeros(()))
+    twin, generator = copy.deepcopy(model), torch.get_rng_state()
+    with monkeypatch.context() as patched:
+        patched.setattr(Preparation, "_plan_steps", fail)
+        fitted = fit(model, x, "70%", loss=torch.mean)
+    assert "tracing it failed (RuntimeError: an internal assert of a compiler)" in caplog.text
+    assert "its details" not in caplog.text
+    assert generator.equal(torch.get_rng_state())
+    used = remat.torch.measure_peak(lambda: fitted(x).mean().backward(), resident=[fitted, x])
+    assert used <= fitted.remat.budget
+    for each in (fitted, twin):
+        each.zero_grad()
+        each(x).mean().backward()
+    assert equal(gradients(fitted), gradients(twin))
+
+
+def test_an_error_of_the_loss_is_raised_as_it_is() -> None:
+    with pytest.raises(KeyError, match="labels"):
+        fit(Outputs(), torch.randn(8, 64), "70%", loss=lambda y: {"y": y}["labels"])

@@ -391,6 +391,16 @@ def test_a_recorded_backward_ends_at_the_model(caplog: pytest.LogCaptureFixture)
     assert outside.weight.grad is None
 
 
+def test_derivatives_by_transforms_are_refused_in_a_line() -> None:
+    class Energy(Noisy):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            forward = super().forward
+            return torch.func.grad(lambda z: forward(z).square().sum())(x).sum()
+
+    with pytest.raises(remat.torch.UnsupportedModelError, match="torch.func.grad, vjp, jacrev or hessian"):
+        remat.torch.fit(Energy(), inputs(), "85%", **QUICK)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_a_layer_that_is_compiled_inside_runs_compiled(backend: str) -> None:

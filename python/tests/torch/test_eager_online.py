@@ -301,6 +301,7 @@ def test_depths_that_are_drawn_stay_within_the_budget_from_the_first_step_on(
     other = remat.torch.fit(model, x, budget, executor="eager", work_limit=5_000, time_limit=None)
     assert max(train(other, planned, seed) for seed in range(6)) <= 1.01 * budget
     assert equal(planned, eager)
+    assert "depend on random numbers" in str(other.remat)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

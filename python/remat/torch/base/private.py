@@ -834,8 +834,8 @@ def composite_kernel(op: OpOverload, *args: Any) -> Any:
 
 
 def write_count(tensor: torch.Tensor) -> int:
-    """How often the tensor was written to. `_version` of tensors."""
-    return int(tensor._version)
+    """How often the tensor was written to, which inference tensors do not count. `_version` of tensors."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

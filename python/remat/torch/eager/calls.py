@@ -50,7 +50,7 @@ class Remembered:
 
 def _write_counts(call: Call) -> list[int]:
     tensors = [each for each in tree_leaves(call) if isinstance(each, torch.Tensor)]
-    return [write_count(each) for each in tensors if not each.is_inference()]
+    return [write_count(each) for each in tensors]
 
 
 def shapes_of(call: Call) -> Sequence[Any]:

@@ -11,10 +11,10 @@ from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.private import OpsMode, keeps_graph, without_dispatch_modes
 from ..base.products import EagerProducts
+from ..base.saved import watched_saves
 from ..base.storages import digest
 from .book import Book, bytes_made
 from .fetching import Away, Copying, SavedAt
@@ -278,7 +278,7 @@ class Ledger(OpsMode):
     def through(self, call: Callable[[], Any]) -> Any:
         """Runs a forward to its end."""
         products = EagerProducts() if any(plan.products for plan in self._plans) else nullcontext()
-        hooks = saved_tensors_hooks(*self._passing.hooks(self.pack, self.unpack))
+        hooks = watched_saves(*self._passing.hooks(self.pack, self.unpack))
         with products, self, self._passing, hooks:
             outputs = call()
         self.end()

@@ -160,8 +160,8 @@ class Preparation:
 
     def recorded(self, call: Call, adds: bool = False) -> Recorded:
         """Records a step with these arguments, without plans, and undoes it. adds: to existing gradients."""
-        step, snapshot = self._step(call), self._snapshot(call)
-        step = step.adding() if adds else step
+        snapshot = self._snapshot(call)
+        step = self._step(call, snapshot, adds)
 
         def before_write(tensor: torch.Tensor) -> None:
             self._writes_parameters |= snapshot.keep_before_write(tensor)
@@ -175,17 +175,17 @@ class Preparation:
                 for package in ("remat.torch.base", "remat.torch.eager"):
                     leave_to_python(package)
                 snapshot.keep_values()
-                with step.without_traces(snapshot.restore):
+                with step.without_traces():
                     step.run_unplanned()
-            with step.without_traces(snapshot.restore):
+            with step.without_traces():
                 timed = step.record(False, self._evictor(step, start), before_write)
-            with step.without_traces(snapshot.restore):
+            with step.without_traces():
                 record = step.record(True, self._evictor(step, start), before_write)
                 draws = snapshot.drew_in_python()
             varies = draws or bool(record.readings)
             drawn = varies and self._depends_on_draws(step, record, snapshot, start)
             if record.made_in_autocast == timed.made_in_autocast != []:
-                self._check_in_autocast(step, record, snapshot.restore)
+                self._check_in_autocast(step, record)
             record.time_again(timed)
             count_hidden(record)
         chosen = chosen_once(record, self._options)
@@ -194,7 +194,7 @@ class Preparation:
     def _depends_on_draws(self, step: TrainingStep, record: Record, snapshot: Snapshot, start: int) -> bool:
         """True if steps with other random numbers run other ops, or make other sizes."""
         for times in _DRAWS:
-            with step.without_traces(snapshot.restore):
+            with step.without_traces():
                 for _ in range(times):
                     snapshot.draw_from_all()
                 other = step.record(False, self._evictor(step, start))
@@ -202,16 +202,16 @@ class Preparation:
                     return True
         return False
 
-    def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
+    def _check_in_autocast(self, step: TrainingStep, record: Record) -> None:
         """Raises UnsupportedModelError if outputs differ under a dispatch mode: kernels that call ops cast by
         autocast are outside autocast there.
         """
         try:
-            with step.without_traces(restore):
+            with step.without_traces():
                 once = step.digests_in_eager_mode()
             if once == record.made_in_autocast:
                 return
-            with step.without_traces(restore):
+            with step.without_traces():
                 again = step.digests_in_eager_mode()
         except NotSavedError:
             return
@@ -258,19 +258,21 @@ class Preparation:
 
         Raises InfeasibleError, NoPlanError.
         """
-        step, snapshot = self._step(call), self._snapshot(call)
-        step = step.adding() if kind.adds else step
+        snapshot = self._snapshot(call)
+        step = self._step(call, snapshot, kind.adds)
         if self._in_training:
             step = replace(step, copies=copies_beside(step, (call, self._waiting), snapshot))
         with phase("plan"), torch.enable_grad():
-            plan = self._plan(step, sequence, kind, snapshot.restore, without_spare(known))
-            with step.without_traces(snapshot.restore):
+            plan = self._plan(step, sequence, kind, without_spare(known))
+            with step.without_traces():
                 grown = step.grown(Ledger([plan]) if plan.away else None)
         if grown is not None:
             # Other garbage may be freed meanwhile: not below the plan's prediction.
             resident = sum(sequence.around[kind.adds].resident.values())
             sequence.beyond[kind.adds] = max(grown - plan.after_forward(), -resident)
         sequence.keep(kind, plan)
+        if sequence.drawn:
+            plan.report.leave()
         log.info("%s", plan.report.summary())
         return plan
 
@@ -301,16 +303,16 @@ class Preparation:
 
     def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ."""
-        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
-        with phase("plan"), torch.enable_grad(), step.without_traces(snapshot.restore):
+        step = self._step(call, self._snapshot(call))
+        with phase("plan"), torch.enable_grad(), step.without_traces():
             around = self._around(step, sequence.record, kind)
         with phase("plan"), torch.enable_grad():
             while True:
                 plan = least_plan(
                     sequence.record, around, self._options_on(step.device), sequence.once, pool=self._pool
                 )
-                with step.without_traces(snapshot.restore):
-                    if not self._differs(step, sequence, plan, kind, snapshot.restore):
+                with step.without_traces():
+                    if not self._differs(step, sequence, plan, kind):
                         return plan
 
     def settled(self, call: Call) -> Options:
@@ -322,11 +324,10 @@ class Preparation:
         step: TrainingStep,
         sequence: Recorded,
         kind: Kind,
-        restore: Callable[[], object],
         enough: int,
     ) -> EagerPlan:
         options = self._options_on(step.device)
-        with step.without_traces(restore):
+        with step.without_traces():
             if (not kind.adds) not in sequence.around:
                 other = replace(kind, adds=not kind.adds)
                 sequence.around[other.adds] = self._around(step, sequence.record, other)
@@ -339,7 +340,7 @@ class Preparation:
                 break
             if not (plan.away or sequence.is_tight(plan)):
                 return plan
-            peak = self._measured(step, sequence, plan, kind, restore)
+            peak = self._measured(step, sequence, plan, kind)
             if peak is None:
                 continue
             if not plan.away:
@@ -353,14 +354,13 @@ class Preparation:
             less += peak - plan.report.budget + plan.report.budget // 1000
         if asked is None:
             asked = plan_record(sequence.record, around, options, sequence.once)
-        return self._least(step, sequence, kind, restore, around, asked, enough)
+        return self._least(step, sequence, kind, around, asked, enough)
 
     def _least(
         self,
         step: TrainingStep,
         sequence: Recorded,
         kind: Kind,
-        restore: Callable[[], object],
         around: Around,
         asked: EagerPlan | Missed,
         enough: int,
@@ -377,7 +377,7 @@ class Preparation:
             while True:
                 plan = least_plan(sequence.record, around, options, once, enough, self._pool)
                 if plan.away.isdisjoint(sequence.once):
-                    needs = self._measured(step, sequence, plan, kind, restore)
+                    needs = self._measured(step, sequence, plan, kind)
                     if needs is not None:
                         return plan, needs
                 once |= plan.away & sequence.once
@@ -409,14 +409,13 @@ class Preparation:
         sequence: Recorded,
         plan: EagerPlan,
         kind: Kind,
-        restore: Callable[[], object],
     ) -> bool:
         """True if the recomputed bits of an op differ; such ops run once from now on."""
         if not plan.away:
             return False
         differing = self._compared(step, plan, kind, causes=False)
         if differing:
-            step.restore_beside_gradients(restore)
+            step.restore_beside_gradients()
             differing = self._compared(step, plan, kind, causes=True) or differing
         sequence.compared.update(() if differing else plan.away)
         if differing:
@@ -451,20 +450,19 @@ class Preparation:
         sequence: Recorded,
         plan: EagerPlan,
         kind: Kind,
-        restore: Callable[[], object],
     ) -> int | None:
         """The peak of a planned step in bytes, reserve included. None: recomputed bits of an op differed, and
         it runs once from now on.
         """
-        with step.without_traces(restore):
-            if self._differs(step, sequence, plan, kind, restore):
+        with step.without_traces():
+            if self._differs(step, sequence, plan, kind):
                 return None
             if kind.adds and not step.existing:
                 if not plan.away:  # no earlier step made the gradients that this one adds to
                     step.run_planned(Ledger([plan]), kind.dropped)
-                step.restore_beside_gradients(restore)
+                step.restore_beside_gradients()
                 return self._peak(step, sequence, plan, kind)
-        with step.without_traces(restore):
+        with step.without_traces():
             return self._peak(step, sequence, plan, kind)
 
     def _peak(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> int:
@@ -480,7 +478,8 @@ class Preparation:
             self._say("measured", measured_above(peak + step.copies, plan.report.budget))
         return peak
 
-    def _step(self, call: Call) -> TrainingStep:
+    def _step(self, call: Call, snapshot: Snapshot | None = None, adds: bool = False) -> TrainingStep:
+        """snapshot: restored after the step, which is needed to run it. adds: to existing gradients."""
         args, kwargs = apart(call)
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         parameters = list(self.model.parameters())
@@ -495,13 +494,15 @@ class Preparation:
             own = tree_map(shown, (args, kwargs))
             return self._call(*own[0], **own[1])
 
-        return TrainingStep(
+        step = TrainingStep(
             forward=forward,
             loss=self._losses,
             parameters=list({id(t): t for t in graded}.values()),
             resident=[self.model, args, kwargs],
             device=device_of([*parameters, *inputs]),
+            restore=tuple if snapshot is None else snapshot.restore,
         )
+        return step.adding() if adds else step
 
     def _losses(self, outputs: Any) -> list[torch.Tensor]:
         if self._loss is not None:

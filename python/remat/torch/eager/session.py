@@ -13,7 +13,7 @@ import remat
 
 from ..base.allocator import is_traced
 from ..base.devices import default_device, runtime_of
-from ..base.errors import VerificationError, errors_stand_alone, log
+from ..base.errors import VerificationError, errors_stand_alone, in_a_line, log
 from ..base.fitted_module import fitted_module
 from ..base.given import arguments_in
 from ..base.held import Holder, tensors_held
@@ -415,11 +415,10 @@ class EagerSession:
 
     def _warn_unrecorded(self, error: Exception) -> None:
         """No step of such a call could be recorded or planned, although the call itself runs."""
-        why = str(error).partition("\n")[0]
         self._warn(
             "not recorded",
             "a call of another kind than before runs without a plan, since a step of it could not be "
-            f"recorded or planned ({type(error).__name__}: {why})",
+            f"recorded or planned ({in_a_line(error)})",
         )
 
     def _look_at_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:

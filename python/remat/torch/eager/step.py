@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
+from torch.autograd.graph import get_gradient_edge
 
 from ..base.allocator import is_traced
 from ..base.devices import runtime_of
@@ -21,6 +21,7 @@ from ..base.in_use import in_use_on
 from ..base.modes import casting, casts_apart
 from ..base.private import begin_of_graph, storage_id, without_accumulate_hooks
 from ..base.products import EagerProducts
+from ..base.saved import watched_saves
 from ..base.storages import dense_parts, digest, tensor_storages
 from .durations import clock_of, take_off_calls
 from .ledger import Ledger
@@ -37,7 +38,8 @@ class TrainingStep:
 
     forward: calls the model; loss: from its outputs to the differentiated value.
     parameters: those that get gradients. resident: what is there all the time: modules, arguments by
-        position, arguments by name.
+        position, arguments by name. restore: restores what a step changes besides gradients, their hooks and
+        generators.
     existing: bytes of the user's gradients, which stay, if the step adds to them. Its own gradients are then
         freed at once, as if they had been added; taken: the numbers of their storages, by parameter.
     copies: bytes of the copies used to undo the step, if it runs among the user's.
@@ -48,6 +50,7 @@ class TrainingStep:
     parameters: Sequence[torch.Tensor]
     resident: Sequence[Any]
     device: torch.device
+    restore: Callable[[], object] = tuple
     existing: int = 0
     copies: int = 0
     taken: dict[int, int] = field(default_factory=dict)
@@ -141,7 +144,7 @@ class TrainingStep:
             torch.autograd.set_multithreading_enabled(False),
             products,
             recorder,
-            saved_tensors_hooks(recorder.pack, recorder.unpack),
+            watched_saves(recorder.pack, recorder.unpack),
             recorder.modules.watched(),
         ):
             outputs = self.forward()
@@ -163,7 +166,7 @@ class TrainingStep:
 
     def digests_in_eager_mode(self) -> list[bytes]:
         """Digests of outputs computed without a dispatch mode and without saved tensors."""
-        with saved_tensors_hooks(_saves_nothing, _has_nothing):
+        with watched_saves(_saves_nothing, _has_nothing):
             return digests_of(self.forward())
 
     def _backward(self, roots: Sequence[Any], ones: Sequence[torch.Tensor]) -> None:
@@ -172,8 +175,8 @@ class TrainingStep:
             torch.autograd.backward(roots, ones)
 
     @contextmanager
-    def without_traces(self, restore: Callable[[], object]) -> Iterator[None]:
-        """Restores gradients, their hooks, and generators afterwards."""
+    def without_traces(self) -> Iterator[None]:
+        """Restores all that steps inside the block change."""
         before = [(parameter, parameter.grad) for parameter in self.parameters]
         for parameter, _ in before:
             parameter.grad = None
@@ -187,13 +190,13 @@ class TrainingStep:
             finally:
                 for parameter, gradient in before:
                     parameter.grad = gradient
-                restore()
+                self.restore()
 
-    def restore_beside_gradients(self, restore: Callable[[], object]) -> None:
+    def restore_beside_gradients(self) -> None:
         """Before a further run that adds to the gradients of the last one, or is compared with it: a model
         may choose its ops by its state or by random numbers."""
         made = [(parameter, parameter.grad) for parameter in self.parameters]
-        restore()
+        self.restore()
         for parameter, gradient in made:
             parameter.grad = gradient
 

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
 import remat
 
 from ..base.errors import log
 from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.products import EagerProducts
+from ..base.saved import watched_saves
 from ..base.units import exact_bytes
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
@@ -134,7 +134,7 @@ class PlannedSteps:
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             stack.enter_context(EagerProducts())
             stack.enter_context(self._steps)
-            stack.enter_context(saved_tensors_hooks(self._steps.pack, self._steps.unpack))
+            stack.enter_context(watched_saves(self._steps.pack, self._steps.unpack))
             self._stack = stack.pop_all()
         return self
 

@@ -74,6 +74,8 @@ class PlanReport:
         arena: the one allocation for results, where there is one (`arena=True`): `pool` bytes that stay in
             memory between steps, `places` of the results that lie in it, how many are `outside`, and the
             most bytes `beside` it.
+        followed: False if calls run without the plan, since their ops depend on random numbers: they stay
+            within the budget, and what runs again is chosen as they run.
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order, or
             of the step that `fit` ran in eager mode to measure it.
@@ -114,6 +116,7 @@ class PlanReport:
     exceeded: int = 0
     reserved_peak: int | None = None
     arena: Arena | None = None
+    followed: bool = True
     stored: bool = False
     measured_peak: int | None = None
     host: remat.Host | None = None
@@ -208,6 +211,10 @@ class PlanReport:
     def measure(self, peak: int) -> None:
         """Notes a measured step."""
         self.measured_peak = peak
+
+    def leave(self) -> None:
+        """Notes that calls run without the plan."""
+        self.followed = False
 
     def least_known(self) -> int:
         """The least budget that works for this graph alone, by a search of limited work."""

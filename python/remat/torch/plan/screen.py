@@ -123,6 +123,9 @@ def _certainty(part: PlanReport) -> list[str]:
         lines.append(f"op times: {part.costs}, not measured here")
     if part.unmeasured_ops:
         lines.append(f"{part.unmeasured_ops} ops could not be measured and are estimated")
+    if not part.followed:
+        lines.append("this is one step: the ops of others depend on random numbers, they stay")
+        lines.append("within the budget without this plan, and take longer")
     return lines
 
 

@@ -132,7 +132,7 @@ def _as_leaf(item: Any) -> Any:
 
 
 def _may_have_gradient(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+    return (tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_inference()
 
 
 def _tensors_within(items: Iterable[Any]) -> Iterator[torch.Tensor]:

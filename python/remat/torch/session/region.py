@@ -175,11 +175,15 @@ class Region:
         self._kin = next((other for other in others if other._varying is None), None)
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
-        """The key of a call. Raises UntraceableError if the bytes of an argument depend on data."""
+        """The key of a call. Raises UntraceableError if the bytes of an argument depend on data, or if it
+        cannot be saved for the backward."""
         layouts = {arg.layout for arg in args if isinstance(arg, torch.Tensor)}
         for layout in layouts - {torch.strided}:
             kind = str(layout).removeprefix("torch.")
             error = UnplannableError(f"it reads a {kind} tensor, whose bytes depend on data")
+            raise UntraceableError(self.gm, error)
+        if training and any(isinstance(arg, torch.Tensor) and arg.is_inference() for arg in args):
+            error = UnplannableError("it reads an inference tensor, which cannot be saved for the backward")
             raise UntraceableError(self.gm, error)
         shapes = tuple(
             (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
