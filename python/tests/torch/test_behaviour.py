@@ -14,6 +14,7 @@ import sys
 import textwrap
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,8 @@ from remat.torch.base.storages import live_storages
 from remat.torch.session.prepare import Preparation
 from torch import nn
 from torch.autograd import forward_ad
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from training import fit, step_peak, train
 
@@ -942,3 +945,62 @@ def test_a_model_that_pytorch_fails_to_trace_trains_in_eager_mode(
 def test_an_error_of_the_loss_is_raised_as_it_is() -> None:
     with pytest.raises(KeyError, match="labels"):
         fit(Outputs(), torch.randn(8, 64), "70%", loss=lambda y: {"y": y}["labels"])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.into(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return x + self.out(y.transpose(1, 2).flatten(-2)).sin()
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+@pytest.mark.parametrize("around_fit", [False, True])
+def test_attention_by_the_kernel_that_is_set_around_a_call(executor: str, around_fit: bool) -> None:
+    """Dynamo has no guard on it, and a trace has the kernel that was chosen then."""
+
+    def step(model: nn.Module, math: bool) -> list[torch.Tensor]:
+        model.zero_grad()
+        with sdpa_kernel(SDPBackend.MATH) if math else nullcontext():
+            loss = model(x).square().mean()
+        loss.backward()
+        return [loss.detach(), *gradients(model)]
+
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(Attention() for _ in range(3))), torch.randn(4, 64, 64)
+    twin = copy.deepcopy(model)
+    assert not equal(step(twin, False), step(twin, True))
+    with sdpa_kernel(SDPBackend.MATH) if around_fit else nullcontext():
+        fitted = fit(model, x, "80%", executor=executor, loss=lambda y: y.square().mean())
+    for math in (False, True, False, True):
+        assert equal(step(fitted, math), step(twin, math))
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_what_runs_again_does_so_by_the_kernels_of_the_forward(executor: str) -> None:
+    def forward(model: nn.Module) -> torch.Tensor:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return model(x).square().mean()
+
+    torch.manual_seed(0)
+    layers = (m for _ in range(8) for m in (nn.Conv2d(8, 8, 3, padding=1), nn.GELU()))
+    model, x = nn.Sequential(*layers), torch.randn(2, 8, 24, 24)
+    twin = copy.deepcopy(model)
+    fitted = fit(model, x, "70%", executor=executor, loss=lambda y: y.square().mean())
+    assert fitted.remat.overhead > 0
+    if executor == "boxed":
+        with pytest.raises(remat.UsageError, match="call the backward inside the same context"):
+            forward(fitted).backward()
+        with torch.backends.mkldnn.flags(enabled=False):
+            fitted(x).square().mean().backward()
+            twin(x).square().mean().backward()
+    else:
+        forward(fitted).backward()
+        forward(twin).backward()
+    assert torch.backends.mkldnn.enabled
+    assert equal(gradients(fitted), gradients(twin))

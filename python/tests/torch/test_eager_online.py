@@ -425,6 +425,48 @@ def test_what_cannot_stay_within_the_budget_is_said_or_an_error_before_it_happen
     assert len([r for r in caplog.records if "although all is evicted that can be" in r.message]) == 1
 
 
+class Bank(nn.Module):
+    """Compares results with those of the last three calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(WIDTH, WIDTH), nn.GELU())))
+        self.last: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        own = self.body(x)
+        self.last = [*self.last, own.detach()][-3:]
+        return (own @ torch.cat(self.last).T).exp().mean(1).log().mean()
+
+
+def test_calls_of_another_kind_that_no_plan_keeps_exceed_the_budget_by_as_little_as_a_plan_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch.manual_seed(0)
+    model, x = Bank(), torch.randn(16 * WIDTH, WIDTH)
+    plain = copy.deepcopy(model)
+
+    def steps(model: nn.Module) -> tuple[list[int], list[torch.Tensor]]:
+        peaks, found = [], []
+        for _ in range(5):
+            model.zero_grad()
+            kept = list(model.last)  # what the step takes out of it stays
+            peaks.append(peak(lambda: model(x).backward(), model, x, kept))
+            found += [p.grad.clone() for p in model.parameters()]
+        return peaks, found
+
+    eager, expected = steps(plain)
+    budget = int(0.6 * max(eager))
+    planned, found = steps(
+        remat.torch.fit(model, x, budget, executor="eager", work_limit=5_000, time_limit=None)
+    )
+    assert equal(found, expected)
+    said = [r.message for r in caplog.records if "exceed the budget by as little as a plan can" in r.message]
+    assert len(said) == 1
+    assert budget < planned[-1] < 0.95 * eager[-1]
+    assert max(planned) < max(eager)
+
+
 def test_a_result_that_is_written_to_before_the_backward_is_an_error_as_in_eager_mode() -> None:
     class Shown(Stack):
         def forward(self, x: torch.Tensor) -> Any:

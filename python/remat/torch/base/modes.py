@@ -1,4 +1,4 @@
-"""The modes in which PyTorch's ops run: gradients and autocast, of this thread."""
+"""The modes in which PyTorch's ops run: gradients and autocast, of this thread; and settings of kernels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from .devices import devices_in_use
+from .private import KernelSettings, attention_priority
 
 
 class Modes:
@@ -80,6 +81,41 @@ def casting(casts: Casts) -> Iterator[None]:
         for kind in {*wanted, *on}:
             stack.enter_context(torch.autocast(kind, wanted.get(kind), enabled=kind in wanted))
         yield
+
+
+def settings_of_traces() -> tuple[object, ...]:
+    """Settings by which ops that are made of others choose these: attention, recurrent layers, norms, einsum.
+
+    Tracing does that once, and Dynamo does not look at them. With those of kernels, which decide about bytes
+    and times.
+    """
+    backends, attention = torch.backends, torch.backends.cuda
+    return (
+        attention.flash_sdp_enabled(),
+        attention.mem_efficient_sdp_enabled(),
+        attention.math_sdp_enabled(),
+        attention.cudnn_sdp_enabled(),
+        attention.fp16_bf16_reduction_math_sdp_allowed(),
+        attention_priority(),
+        KernelSettings.now(),
+        backends.opt_einsum.enabled,
+        backends.opt_einsum.strategy,
+    )
+
+
+@contextmanager
+def with_kernels_of(settings: KernelSettings) -> Iterator[None]:
+    """For ops that run again: kernels are chosen as they were in the forward, which a context around it may
+    have decided."""
+    now = KernelSettings.now()
+    if now == settings:
+        yield
+        return
+    settings.set()
+    try:
+        yield
+    finally:
+        now.set()
 
 
 def _forget_casts() -> None:

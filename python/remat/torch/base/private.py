@@ -1025,6 +1025,38 @@ def packs_saved_tensors() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def attention_priority() -> tuple[int, ...]:
+    """The order in which kernels of attention are tried. `_get_sdp_priority_order`."""
+    return tuple(torch._C._get_sdp_priority_order())
+
+
+class KernelSettings(NamedTuple):
+    """Settings by which an op chooses its kernel when it runs. Getters and setters of `torch._C`: those of
+    `torch.backends` take ten times as long."""
+
+    mkldnn: bool
+    cudnn: bool
+    cudnn_deterministic: bool
+    deterministic: bool
+
+    @classmethod
+    def now(cls) -> KernelSettings:
+        get = torch._C
+        return cls(
+            get._get_mkldnn_enabled(),
+            get._get_cudnn_enabled(),
+            get._get_cudnn_deterministic(),
+            get._get_deterministic_algorithms(),
+        )
+
+    def set(self) -> None:
+        torch._C._set_mkldnn_enabled(self.mkldnn)
+        torch._C._set_cudnn_enabled(self.cudnn)
+        torch._C._set_cudnn_deterministic(self.cudnn_deterministic)
+        warn_only = torch._C._get_deterministic_algorithms_warn_only()
+        torch._C._set_deterministic_algorithms(self.deterministic, warn_only=warn_only)
+
+
 def is_transformed() -> bool:
     """True inside a transform of `torch.func` or forward-mode differentiation. `peek_interpreter_stack`,
     `_current_level`.

@@ -70,6 +70,7 @@ class Costs:
     store: CostStore | None = None
     workspaces: bool = False
     known: dict[str, Cost] | None = None
+    _environment: Mapping[str, str] = field(default_factory=environment)
     _alike: Alike = field(default_factory=Alike)
     _unmeasured: set[str] = field(default_factory=set)
 
@@ -87,6 +88,8 @@ class Costs:
         values: of a real run of the step, for ops that refuse others or read them.
         """
         values = values or RealValues.none()
+        if self.source == "measured" and environment() != self._environment:  # settings of kernels
+            self.known, self._alike, self._environment = None, Alike(), environment()
         nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
         signatures = {i: signature(node) for i, node in nodes.items()}
         if self.known is None:

@@ -10,7 +10,7 @@ import torch
 
 from ..base.devices import runtime_of
 from ..base.nodes import storage_bytes
-from ..base.private import StorageWeakRef, storage_id, storage_number
+from ..base.private import KernelSettings, StorageWeakRef, storage_id, storage_number
 from .kinds import Kind, argument, mapped, results_in, tensors_in
 from .results import Argument, Handle, Result, Run, Shown, device_of
 
@@ -18,10 +18,12 @@ from .results import Argument, Handle, Result, Run, Shown, device_of
 class Book:
     """The book of one forward. lasting: whether runs recorded from now on may run repeatedly; their inputs
     are kept separate from the tensors that Python has.
+
+    kernels: settings in the forward.
     """
 
     def __init__(self, lasting: bool = False) -> None:
-        self._lasting = lasting
+        self._lasting, self.kernels = lasting, KernelSettings.now()
         # By number of a storage: its result, and references to handles and to tensors that runs read.
         self._results: dict[int, tuple[Any, Result]] = {}
         self._kept: dict[int, list[weakref.ref[Argument]]] = {}

@@ -250,7 +250,7 @@ class Ledger(OpsMode):
         shown, run = held.shown, held.shown.result.run
         held.check()
         looks = self._before_second is not None or self._causes
-        restore(shown.result, self._before_run if looks else None)
+        restore(shown.result, self._book.kernels, self._before_run if looks else None)
         if self._keeps is not None:
             keeps, self._keeps = self._keeps, None
             if keeps_graph():

@@ -299,7 +299,7 @@ class Evictor:
             self._make_room(0)
             return tensor
         held.check()
-        restore(shown.result, self._begin, self._end)
+        restore(shown.result, self.book.kernels, self._begin, self._end)
         with torch.no_grad(), without_dispatch_modes():
             tensor = shown.tensor()
         if self._looks:

@@ -303,7 +303,7 @@ class Preparation:
 
     def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ."""
-        step = self._step(call, self._snapshot(call))
+        step = self._step(call, self._snapshot(call), kind.adds)
         with phase("plan"), torch.enable_grad(), step.without_traces():
             around = self._around(step, sequence.record, kind)
         with phase("plan"), torch.enable_grad():
@@ -314,6 +314,16 @@ class Preparation:
                 with step.without_traces():
                     if not self._differs(step, sequence, plan, kind):
                         return plan
+
+    def exceeding(self, sequence: Recorded, kind: Kind, call: Call, largest: int) -> EagerPlan:
+        """The same for steps that no plan keeps within the budget, stored with the sequence. largest: the
+        budget of other steps, if theirs is more."""
+        plan = self.least(sequence, kind, call)
+        report, options = plan.report, self._options_on(self.device())
+        budget = remat.parse_bytes(options.budget, report.keep_all_peak, floor=report.peak_lower_bound)
+        plan = replace(plan, report=replace(report, budget=max(budget, largest)))
+        sequence.keep(kind, plan)
+        return plan
 
     def settled(self, call: Call) -> Options:
         """The options with the budget in bytes if it was "auto", and `reserve` with all reserved bytes."""
@@ -369,6 +379,7 @@ class Preparation:
         needs. asked: the failed result for the budget. enough: see `least_plan`.
         """
         options = self._options_on(step.device)
+        budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
 
         def compared(enough: int) -> tuple[EagerPlan, int]:
             # Only ops that the plans of this search show to differ are left out, not all that earlier plans
@@ -376,13 +387,15 @@ class Preparation:
             once = set(sequence.chosen)
             while True:
                 plan = least_plan(sequence.record, around, options, once, enough, self._pool)
+                plan = replace(plan, report=replace(plan.report, budget=budget))
                 if plan.away.isdisjoint(sequence.once):
+                    if self._in_training and plan.report.predicted_peak > budget:
+                        return plan, plan.report.predicted_peak  # not exceeded only to name a number
                     needs = self._measured(step, sequence, plan, kind)
                     if needs is not None:
                         return plan, needs
                 once |= plan.away & sequence.once
 
-        budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         impossible = isinstance(asked, Missed) and asked.proved
         least: list[int] = []
         for each in dict.fromkeys((enough, enough if impossible else max(enough, budget))):
@@ -390,7 +403,7 @@ class Preparation:
             if needs <= budget:
                 # The prediction may be larger, since more was in memory when the step was recorded.
                 predicted = min(plan.report.predicted_peak, budget)
-                report = replace(plan.report, budget=budget, predicted_peak=predicted, measured_peak=needs)
+                report = replace(plan.report, predicted_peak=predicted, measured_peak=needs)
                 return replace(plan, report=report)
             least.append(needs)
         known = with_spare(min(least))

@@ -19,7 +19,9 @@ from typing import Any
 import torch
 
 from ..base.devices import runtime_of
+from ..base.modes import with_kernels_of
 from ..base.private import (
+    KernelSettings,
     StorageWeakRef,
     _DisableAutocast,
     conjugated_view,
@@ -409,10 +411,12 @@ def device_of(args: Any, kwargs: Any) -> torch.device:
 
 def restore(
     wanted: Result,
+    kernels: KernelSettings,
     before: Callable[[Run], object] | None = None,
     after: Callable[[Run], object] | None = None,
 ) -> None:
-    """Recompute a result and its missing inputs. before, after: called with each run."""
+    """Recompute a result and its missing inputs. kernels: of the forward. before, after: called with each
+    run."""
     with turn:
         if wanted.is_there():
             return
@@ -420,7 +424,7 @@ def restore(
         _count_readers(runs)
         no_autocast: Any = _DisableAutocast
         try:
-            with torch.no_grad(), no_autocast(), without_dispatch_modes():
+            with torch.no_grad(), no_autocast(), without_dispatch_modes(), with_kernels_of(kernels):
                 for run in runs:
                     if before is not None:
                         before(run)

@@ -77,9 +77,10 @@ class EagerSession:
         self._outdated: list[PlanReport] = []
         self._in_use: Callable[[], int] | None = None
 
-    def prepare(self, call: Call, adds: bool | None = None) -> None:
+    def prepare(self, call: Call, adds: bool | None = None, may_exceed: bool = False) -> None:
         """Plan for calls with such arguments. adds: during training, only such steps are measured, which need
-        no more memory than training does; others are planned at their first call.
+        no more memory than training does; others are planned at their first call. may_exceed: where the
+        budget is too small, the plan of least peak is taken.
 
         Raises InfeasibleError, NoPlanError if the budget is too small for a kind of step.
         """
@@ -100,7 +101,10 @@ class EagerSession:
                 known = max((error.smallest_known for error in missed), default=0)
                 self._plan(recorded, kind, call, known)
             except remat.NoPlanError as error:
-                missed.append(error)
+                if may_exceed:
+                    self._exceed(recorded, kind, call, error)
+                else:
+                    missed.append(error)
         if missed:
             raise no_plans(missed, [recorded.needs(kind) for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
@@ -141,6 +145,16 @@ class EagerSession:
         plan.report.traffic.clear()
         self.report.add(plan.report)
         return plan
+
+    def _exceed(self, recorded: Recorded, kind: Kind, call: Call, error: remat.NoPlanError) -> None:
+        """Plans such steps, which have no plan within the budget, for the least bytes."""
+        plan = self._preparation.exceeding(recorded, kind, call, self._largest_budget())
+        self.report.add(plan.report)
+        self._warn(
+            "exceeds",
+            "calls of another kind than before exceed the budget by as little as a plan can, and take "
+            f"{exact_bytes(plan.report.predicted_peak)} ({in_a_line(error)})",
+        )
 
     def _largest_budget(self) -> int:
         """The largest budget of other planned steps in bytes, if budgets are shares of their needs."""
@@ -301,7 +315,7 @@ class EagerSession:
         elif pending is not None:
             try:
                 with self._preparation.beside(call):
-                    self.prepare(pending, adds)
+                    self.prepare(pending, adds, may_exceed=not self.options.strict)
             except VerificationError:
                 raise
             except Exception as error:

@@ -22,11 +22,12 @@ from ..base.account import account, phase, since
 from ..base.errors import UnplannableError, UnsupportedModelError, log
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
-from ..base.modes import Casts, casts_now, modes_kept
+from ..base.modes import Casts, casts_now, modes_kept, settings_of_traces
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
     JointTrace,
+    KernelSettings,
     _disable_current_modes,
     holds_saved_tensors,
     in_data_parallel,
@@ -130,11 +131,13 @@ class Region:
     gradients.
 
     number: of the graph in the model. frame: the code that it was compiled from; for other shapes Dynamo
-    makes other regions of it. held: bytes that calls left in memory since the last query.
+    makes other regions of it, and for other settings of kernels the session does. held: bytes that calls left
+    in memory since the last query.
     """
 
     def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
+        self.settings, self.kernels = settings_of_traces(), KernelSettings.now()
         self.is_reentrant = has_reentrant_checkpoint(gm)
         self.variants: dict[Key, Variant] = {}
         # The last trace without symbols, by form.
@@ -172,7 +175,8 @@ class Region:
                 self.usage = replace(other.usage, strides=dict(other.usage.strides))
                 self._left = other._left
                 break
-        self._kin = next((other for other in others if other._varying is None), None)
+        kin = (other for other in others if other._varying is None and other.settings == self.settings)
+        self._kin = next(kin, None)
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
         """The key of a call. Raises UntraceableError if the bytes of an argument depend on data, or if it
@@ -410,6 +414,7 @@ class Region:
         if variant.planned is not None and keeps_graph() and not self.shared.is_preparing:
             self.shared.warn_once(KEPT)
         self._note_casts(variant.casts)
+        self._check_kernels(variant)
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
@@ -459,6 +464,16 @@ class Region:
         )
         if shared.casts == now:
             shared.flight.plan_anew()
+
+    def _check_kernels(self, variant: Variant) -> None:
+        """A backward starts. Raises UsageError if ops would run again by other kernels than before."""
+        again = 0 if variant.planned is None else variant.planned.report.recomputed_steps
+        if again and KernelSettings.now() != self.kernels:
+            raise remat.UsageError(
+                "remat: the settings of kernels (torch.backends.mkldnn, cudnn, deterministic algorithms) are "
+                f"not those of the forward, of which {again} ops run again: call the backward inside the "
+                'same context as the model (executor="eager" does not need that)'
+            )
 
     def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
         """A backward ends: replans if the plan's assumptions were too cautious.

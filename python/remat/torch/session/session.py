@@ -18,7 +18,7 @@ from ..base.allocator import bytes_left
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.given import as_traced
-from ..base.modes import modes_kept
+from ..base.modes import modes_kept, settings_of_traces
 from ..base.private import _dynamo, graph_task, packs_saved_tensors, replaced
 from ..base.units import format_bytes
 from ..plan.options import Options
@@ -103,12 +103,10 @@ class Session:
         number = next(self._numbers)
         # No piece of a graph is being compiled.
         frame, times = compiled_frame(default=-1 - number)
-        with phase("capture"):
-            region = Region(self.shared, gm, number, frame)
-            region.inherit([other for other in reversed(self.regions) if other.frame == frame])
+        # Tracing chooses kernels by settings that Dynamo does not look at.
+        of = {settings_of_traces(): self._region(gm, number, frame)}
         if not self._knows_model:
             warn_at_recompile_limit(times)
-        self.regions.append(region)
         # Replaces it, if it cannot be traced.
         instead: list[Callable[..., Any]] = []
 
@@ -118,7 +116,11 @@ class Session:
                 if not self._probing and instead:
                     self.graph_calls += 1
                     return instead[0](*args)
-                args = as_traced(args)
+                args, settings = as_traced(args), settings_of_traces()
+                if settings not in of:
+                    with self.shared.bookkeeping:
+                        of[settings] = self._region(gm, next(self._numbers), frame)
+                region = of[settings]
                 try:
                     return self._call(region, args)
                 except FloatsMatterError:
@@ -131,6 +133,13 @@ class Session:
 
         disable: Any = _dynamo.disable
         return disable(run, reason="remat runs its own graphs")
+
+    def _region(self, gm: fx.GraphModule, number: int, frame: int) -> Region:
+        with phase("capture"):
+            region = Region(self.shared, gm, number, frame)
+            region.inherit([other for other in reversed(self.regions) if other.frame == frame])
+        self.regions.append(region)
+        return region
 
     def _call(self, region: Region, args: Sequence[Any]) -> Any:
         self.graph_calls += 1

@@ -81,7 +81,8 @@ def with_strides_of_ones(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     element. To be called outside of the fake mode.
     """
     # Other kernels for meta tensors do not always give the strides of real ones.
-    if not (func.is_view or func is aten._unsafe_view.default) or not isinstance(result, FakeTensor):
+    views = isinstance(func, OpOverload) and (func.is_view or func is aten._unsafe_view.default)
+    if not views or not isinstance(result, FakeTensor):
         return result
     given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
     if result.dim() < 3 or not all(map(_is_plain, (result, *given))) or 1 not in result.shape:
