@@ -25,6 +25,7 @@ from .session.loss import Loss
 from .session.prepare import Preparation
 from .session.session import NotOneGraphError, Session, compiled_inside
 from .session.sharding import Sharding
+from .session.stepping import hooks_out_of_order
 from .steps import steps_of
 
 if TYPE_CHECKING:
@@ -176,6 +177,9 @@ def _traced(
         if one_graph:
             raise NotOneGraphError(why)
         log.warning("%s", why)
+    unordered = None if session.sharding is not None else hooks_out_of_order(model)
+    if one_graph and unordered is not None:
+        raise NotOneGraphError(unordered)
     if asked.verify and session.sharding is not None:
         raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
     first = next(model.parameters(), None)

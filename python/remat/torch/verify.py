@@ -15,10 +15,11 @@ import remat
 
 from .api import fit
 from .base.devices import runtime_of
-from .base.errors import VerificationError, errors_stand_alone
+from .base.errors import VerificationError, errors_stand_alone, log
 from .base.fitted_module import report_of
 from .base.generators import generator_states, generators_kept
 from .base.given import check_step
+from .base.private import tensor_hooks
 from .base.units import format_bytes
 from .plan.model_report import ModelReport
 from .plan.options import FitOptions, Options
@@ -153,6 +154,8 @@ def verify(
             del value
             return results, _peak(lambda: loss_of().backward(), called, inputs), min(seconds)
 
+    if any(tensor_hooks(parameter) for parameter in model.parameters()):
+        log.warning("verify: it trains copies of the model, which have no hooks of its parameters")
     expected, eager_peak, eager_seconds = run(copy.deepcopy(model))
     fitted = fit(copy.deepcopy(model), sample_inputs, budget, loss=loss, **options)
     found, measured, planned_seconds = run(fitted)

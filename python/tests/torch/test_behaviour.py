@@ -29,6 +29,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 from training import fit, step_peak, train
 
@@ -332,7 +333,7 @@ def test_backward_twice_with_retain_graph_adds_the_gradient_twice(before: int) -
     assert equal(gradients(expected), gradients(fitted))
 
 
-def test_hooks_on_parameters_see_every_gradient() -> None:
+def test_hooks_on_parameters_see_every_gradient(caplog: pytest.LogCaptureFixture) -> None:
     model, inputs = case("mlp").build()
     fitted = fit(model, inputs, "85%")
     seen: list[str] = []
@@ -340,6 +341,39 @@ def test_hooks_on_parameters_see_every_gradient() -> None:
         parameter.register_hook(lambda grad, name=name: seen.append(name))
     fitted(*inputs).backward()
     assert sorted(seen) == sorted(name for name, _ in model.named_parameters())
+    assert "fit again with the hooks" in caplog.text
+
+
+def add_noise(parameter: torch.Tensor) -> None:
+    parameter.grad.add_(torch.randn_like(parameter))
+
+
+def noisy(after: bool) -> nn.Module:
+    """Hooks of its parameters draw numbers, as for differential privacy."""
+    torch.manual_seed(0)
+    model = Outputs()
+    for parameter in model.parameters():
+        if after:
+            parameter.register_post_accumulate_grad_hook(add_noise)
+        else:
+            parameter.register_hook(lambda gradient: gradient + torch.randn_like(gradient))
+    return model
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_numbers_that_hooks_of_parameters_draw_are_those_of_eager_mode(
+    after: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    x, found = torch.randn(256, 64), []
+    for model in (noisy(after), fit(noisy(after), x, "80%", loss=torch.mean)):
+        torch.manual_seed(1)
+        model(x).mean().backward()
+        found.append(gradients(model))
+    assert equal(*found)
+    assert "hooks of 24 parameters run at the end of a traced backward" in caplog.text
+    caplog.clear()
+    remat.torch.verify(noisy(after), x, "90%", loss=torch.mean, executor="boxed", steps=1, work_limit=20_000)
+    assert "which have no hooks of its parameters" in caplog.text
 
 
 def test_autocast_gives_the_bits_of_eager_autocast() -> None:
@@ -1004,3 +1038,24 @@ def test_what_runs_again_does_so_by_the_kernels_of_the_forward(executor: str) ->
         forward(twin).backward()
     assert torch.backends.mkldnn.enabled
     assert equal(gradients(fitted), gradients(twin))
+
+
+class Louder(TorchFunctionMode):
+    """Changes what a function of torch returns."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        return 1.01 * found if func in (torch.tanh, torch.Tensor.tanh) else found
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_a_mode_around_a_step_has_its_effects_once(executor: str) -> None:
+    model, x = Outputs(), torch.randn(256, 64)
+    twin = copy.deepcopy(model)
+    fitted = fit(model, x, "80%", executor=executor, loss=torch.mean)
+    for mode in (nullcontext(), Louder(), Louder()):
+        for each in (fitted, twin):
+            each.zero_grad()
+            with mode:
+                each(x).mean().backward()
+        assert equal(gradients(fitted), gradients(twin))

@@ -1064,6 +1064,19 @@ def is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
+@contextmanager
+def without_function_modes() -> Iterator[None]:
+    """Modes of torch functions (`TorchFunctionMode`) see nothing inside: a trace of Dynamo has their effects.
+    `_pop_torch_function_stack` and its like.
+    """
+    stack = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(stack):
+            torch._C._push_on_torch_function_stack(mode)
+
+
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
     """Zeros that have no memory, as forward-mode differentiation makes them. `_is_zerotensor`."""
     return bool(tensor._is_zerotensor())

@@ -28,6 +28,7 @@ from ..base.private import (
     negated_view,
     view_base,
     without_dispatch_modes,
+    without_function_modes,
 )
 from .keeping import Kept, copy_of
 from .kinds import Kind, argument, detached, mapped, results_in, tensors_in, with_argument
@@ -424,7 +425,13 @@ def restore(
         _count_readers(runs)
         no_autocast: Any = _DisableAutocast
         try:
-            with torch.no_grad(), no_autocast(), without_dispatch_modes(), with_kernels_of(kernels):
+            with (
+                torch.no_grad(),
+                no_autocast(),
+                without_dispatch_modes(),
+                without_function_modes(),
+                with_kernels_of(kernels),
+            ):
                 for run in runs:
                     if before is not None:
                         before(run)

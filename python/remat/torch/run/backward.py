@@ -21,6 +21,7 @@ from ..base.private import (
     storage_id,
     takes_a_list,
     users_of_storage,
+    without_function_modes,
 )
 from ..trace.gradients import handed_over
 from ..trace.tangents import Strides, same_strides, strides_to_trace
@@ -115,7 +116,7 @@ def watch_tangents(
     names = dict(zip(traced, tangents.names, strict=True))
 
     def watched(args: list[Any]) -> Any:
-        with handed_over():
+        with handed_over(), without_function_modes():
             return run_or_replace(args)
 
     def run_or_replace(args: list[Any]) -> Any:

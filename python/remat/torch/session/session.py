@@ -19,7 +19,7 @@ from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.given import as_traced
 from ..base.modes import modes_kept, settings_of_traces
-from ..base.private import _dynamo, graph_task, packs_saved_tensors, replaced
+from ..base.private import _dynamo, graph_task, packs_saved_tensors, replaced, without_function_modes
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
@@ -33,6 +33,7 @@ from .region import Region, UntraceableError
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import IN_HOOKS, Sharding
 from .shared import Shared
+from .stepping import hooks_out_of_order
 from .surroundings import Surroundings
 from .unplanned import WORTH_COUNTING, Unplanned, saved_before
 
@@ -112,7 +113,7 @@ class Session:
 
         @errors_stand_alone
         def run(*args: Any) -> Any:
-            with phase("calls"), modes_kept(only_after_errors=True):
+            with phase("calls"), modes_kept(only_after_errors=True), without_function_modes():
                 if not self._probing and instead:
                     self.graph_calls += 1
                     return instead[0](*args)
@@ -364,6 +365,13 @@ class Session:
             "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it "
             f"({self.unplanned.where()})",
         )
+
+    def look_at_hooks(self) -> None:
+        """Warns of hooks of parameters that run in another order."""
+        model = self.shared.surroundings.model
+        why = None if model is None or self.sharding is not None else hooks_out_of_order(model)
+        if why is not None:
+            self.shared.warn_once(f'{why} (executor="eager" keeps the order; fit again with the hooks)')
 
     def say_other_hooks(self) -> None:
         """Warns that global module hooks changed since the model was compiled."""

@@ -84,6 +84,26 @@ class StepHook:
         refuse_clipping(_refuse_if_stepped)
 
 
+def hooks_out_of_order(model: torch.nn.Module) -> str | None:
+    """Why what hooks of parameters do may differ from eager mode in a traced step; None if it does not.
+
+    Its backward returns all gradients at its end, and autograd calls the hooks in an order of its own. That
+    of one hook, and of optimizers that step in the backward, does not matter.
+    """
+    count = sum(map(_has_hooks, (p for p in model.parameters() if p.requires_grad)))
+    if count < 2:
+        return None
+    return (
+        f"hooks of {count} parameters run at the end of a traced backward, in another order than in eager "
+        "mode: what they draw or count can differ"
+    )
+
+
+def _has_hooks(parameter: torch.Tensor) -> bool:
+    others = any(not isinstance(hook, StepHook) for hook in accumulate_hooks(parameter))
+    return has_tensor_hooks(parameter) or (others and not optimizers_in_backward(parameter))
+
+
 def _may_step(hook: object) -> TypeGuard[StepHook]:
     return isinstance(hook, StepHook) and hook.optimizer is not None
 
