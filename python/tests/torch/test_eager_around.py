@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from remat.torch.base.private import compiled_part
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 WIDTH = 48
 QUICK: dict[str, Any] = {"executor": "eager", "work_limit": 5_000, "time_limit": None}
@@ -389,6 +391,30 @@ def test_a_recorded_backward_ends_at_the_model(caplog: pytest.LogCaptureFixture)
     with pytest.raises(remat.torch.UnsupportedModelError, match="with a graph of their own"):
         remat.torch.fit(model, x, "85%", **QUICK)
     assert outside.weight.grad is None
+
+
+class Rounded(TorchDispatchMode):
+    """Products as if in 16 bits."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        return found.bfloat16().float() if func is torch.ops.aten.addmm.default else found
+
+
+def test_a_call_inside_another_dispatch_mode_runs_as_it_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Noisy(), inputs()
+    twin = copy.deepcopy(model)
+    fitted = remat.torch.fit(model, x, "85%", **QUICK)
+    for mode in (Rounded(), FlopCounterMode(display=False), Rounded()):
+        for each in (fitted, twin):
+            each.zero_grad()
+            torch.manual_seed(0)
+            with mode:
+                loss = each(x)
+            loss.backward()
+        assert all(p.grad.equal(q.grad) for p, q in zip(fitted.parameters(), twin.parameters(), strict=True))
+    assert [r.message for r in caplog.records if "dispatch modes (Rounded)" in r.message]
+    assert len(caplog.records) == 1
 
 
 def test_derivatives_by_transforms_are_refused_in_a_line() -> None:

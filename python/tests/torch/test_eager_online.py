@@ -20,6 +20,7 @@ from remat.torch.eager import proofs, step as recorded_step
 from remat.torch.eager.prepare import Preparation
 from remat.torch.eager.recorded import Around, StepGraph
 from remat.torch.eager.results import Run
+from remat.torch.eager.session import EagerSession
 from remat.torch.eager.step import TrainingStep
 from remat.torch.plan.options import Options
 from torch import nn
@@ -703,3 +704,35 @@ def test_comparing_bits_takes_little_memory_however_tensors_lie(lies: Tail) -> N
     b.view_as(b)[-1, -1] += 1
     assert not same_bits(a, b)
     assert digest(a) != digest(b)
+
+
+class Longer(nn.Module):
+    """As many ops as a number says, as with packed sequences of other lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(NARROW, NARROW)
+
+    def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        for _ in range(int(count)):
+            x = F.gelu(self.layer(x))
+        return x.square().mean()
+
+
+def test_no_more_plans_are_made_where_no_call_follows_any(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[Any] = []
+    prepare = EagerSession.prepare
+    monkeypatch.setattr(EagerSession, "prepare", lambda *a, **k: (prepared.append(a), prepare(*a, **k))[1])
+    model, x = Longer(), inputs()
+    plain, counts = copy.deepcopy(model), [torch.tensor(each) for each in range(5, 12)]
+    options: dict[str, Any] = {"executor": "eager", "work_limit": 5_000, "time_limit": None}
+    fitted = remat.torch.fit(model, (x, counts[0]), "85%", **options)
+    for count in counts[1:]:
+        for each in (plain, fitted):
+            each.zero_grad()
+            each(x, count).backward()
+        assert equal(*([p.grad for p in each.parameters()] for each in (plain, fitted)))
+    assert len(prepared) == 3
+    assert "so do all calls from now on" in caplog.text

@@ -80,6 +80,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
+    _get_current_dispatch_mode_stack,
     is_traceable_wrapper_subclass,
 )
 from torch.utils.checkpoint import checkpoint
@@ -1062,6 +1063,16 @@ def is_transformed() -> bool:
     `_current_level`.
     """
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def foreign_modes() -> list[str]:
+    """Classes of the dispatch modes of this thread that are not PyTorch's own, which only look.
+    `_get_current_dispatch_mode_stack`.
+    """
+    kinds = [type(mode) for mode in _get_current_dispatch_mode_stack()]
+    return [
+        kind.__qualname__ for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "remat")
+    ]
 
 
 @contextmanager

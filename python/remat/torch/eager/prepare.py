@@ -68,7 +68,8 @@ class Recorded:
     recomputed bits are equal. around: surroundings of steps, by whether they add to gradients. above:
     measured bytes above the prediction. beyond: bytes that a forward leaves in use by the allocator, less the
     plan's. whole: True if a step without recomputation was measured. draws: True if Python draws random
-    numbers in the forward. drawn: True if ops or sizes depend on random numbers.
+    numbers in the forward. drawn: True if ops or sizes depend on random numbers. followed: a call had its
+    ops.
     """
 
     record: Record
@@ -82,6 +83,10 @@ class Recorded:
     whole: bool = False
     draws: bool = False
     drawn: bool = False
+    followed: bool = False
+
+    def follow(self) -> None:
+        self.followed = True
 
     def is_tight(self, plan: EagerPlan) -> bool:
         """True if no step without recomputation was measured, and little room is left."""

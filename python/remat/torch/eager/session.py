@@ -19,7 +19,7 @@ from ..base.given import arguments_in
 from ..base.held import Holder, tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
-from ..base.private import eager_call, is_transformed, packs_saved_tensors
+from ..base.private import eager_call, foreign_modes, is_transformed, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import is_amount
@@ -44,6 +44,8 @@ from .together_active import is_active
 
 # Most sequences of ops at one combination of shapes, or at one place of a context.
 MOST_SEQUENCES = 8
+# Of these, such that no call followed since: ops that differ from call to call are never those of a plan.
+_MOST_UNFOLLOWED = 3
 # Least share of the outputs in the peak for which a new plan is worth it when they are not held.
 _WORTH = 0.001
 
@@ -69,7 +71,7 @@ class EagerSession:
         self.report = ModelReport()
         self._preparation = Preparation(model, options, loss, self._say)
         self._shapes = Shapes(options.max_shapes, borrows=is_amount(options.budget))
-        self._call = eager_call(model)
+        self._call, self._modes = eager_call(model), foreign_modes()
         self._said: set[str] = set()
         # Calls of which no step could be recorded.
         self._unrecorded: set[Key] = set()
@@ -106,7 +108,8 @@ class EagerSession:
                 else:
                     missed.append(error)
         if missed:
-            raise no_plans(missed, [recorded.needs(kind) for kind in kinds if kind in recorded.plans])
+            planned = {kind: recorded.needs(kind) for kind in kinds if kind in recorded.plans}
+            raise no_plans(missed, list(planned.values()), _which(planned))
         shape.recorded.insert(0, recorded)
 
     def _note_what_varies(self, shape: Shape, recorded: Recorded) -> None:
@@ -179,6 +182,13 @@ class EagerSession:
         if is_transformed():
             self._say("transforms", TRANSFORMED)
             return self._call(*args, **kwargs)
+        if (modes := foreign_modes()) != self._modes:
+            self._say(
+                "modes",
+                f"a call inside dispatch modes ({', '.join(modes) or 'none'}) that are not those of `fit` "
+                "runs as it is written: what they do would be missing where ops run again",
+            )
+            return self._call(*args, **kwargs)
         call = args, kwargs
         self._preparation.begin_training()
         while self._outdated:
@@ -237,6 +247,7 @@ class EagerSession:
                 self._note_other_ops(self._shapes.own(key), ledger, call)
             return outputs
         known = next((plan for plan in plans if plan is ledger.plan), None)
+        shape.note_followed(known)
         if in_use is not None and known is not None:
             self._compare_growth(shape, [known], in_use() - before, followed=True)
         if borrowed is not None and known is not None:
@@ -417,7 +428,7 @@ class EagerSession:
         what = f"op {at} of a call is not the one that was recorded ({expected})"
         if ledger.makes_more:
             what = f"op {at - 1} of a call ({functions[at - 1]}) makes more than was recorded"
-        if len(shape.recorded) >= MOST_SEQUENCES:
+        if len(shape.recorded) >= MOST_SEQUENCES or shape.unfollowed() >= _MOST_UNFOLLOWED:
             shape.drop_plans()
             then = "and so do all calls from now on"
         elif shape.is_complete:
@@ -482,15 +493,25 @@ class EagerSession:
             log.warning("%s", text)
 
 
-def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat.NoPlanError:
+def _which(planned: Mapping[Kind, int]) -> str:
+    """Says of which steps an error is, if others were planned, which need these bytes."""
+    if not any(not kind.adds for kind in planned):
+        return ""
+    return (
+        " (this is a step that adds to existing gradients; accumulate=False plans for those alone that make "
+        f"theirs, which need {exact_bytes(max(planned.values()))})"
+    )
+
+
+def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int], which: str = "") -> remat.NoPlanError:
     """One error for all kinds of steps without a plan, with a budget that works for all. found: bytes needed
-    by those with a plan.
+    by those with a plan. which: added to the message.
     """
     known = max([*(error.smallest_known for error in missed), *found])
     worst = max(missed, key=lambda error: error.smallest_known)
     text = str(worst).rpartition("smallest budget known to work")[0]
     return type(worst)(
-        f"{text}smallest budget known to work: {exact_bytes(known)}",
+        f"{text}smallest budget known to work: {exact_bytes(known)}{which}",
         floor=max(error.floor for error in missed),
         smallest_known=known,
     )

@@ -80,6 +80,16 @@ class Shape:
         """Further calls run without one."""
         self.planless = True
 
+    def note_followed(self, plan: EagerPlan | None) -> None:
+        """A call had the ops of this plan."""
+        for each in self.recorded:
+            if any(plan is own for own in each.plans.values()):
+                each.follow()
+
+    def unfollowed(self) -> int:
+        """Sequences whose ops no call had since they were recorded."""
+        return sum(not each.followed for each in self.recorded)
+
     def follow_calls(self) -> None:
         self.followed = True
 
