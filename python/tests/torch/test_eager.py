@@ -483,3 +483,34 @@ def test_ops_that_write_to_lists_run_once() -> None:
         a.mul_(2.0)
         torch._foreach_mul_([a], 2.0)
     assert [op.may_repeat for op in recorder.ops[-2:]] == [True, False]
+
+
+@pytest.mark.parametrize(("share", "keeps"), [(0.6, True), (0.36, False)])
+def test_plans_leave_room_for_other_calls_before_a_backward(
+    share: float, keeps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(m for _ in range(6) for m in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))))
+    twin, inputs = copy.deepcopy(model), torch.randn(2, 512, 64).unbind()
+
+    def steps(model: nn.Module, count: int) -> tuple[list[int], list[torch.Tensor]]:
+        def step() -> None:
+            first, second = map(model, inputs)
+            (first - second).square().mean().backward()
+
+        peaks, found = [], []
+        for _ in range(count):
+            model.zero_grad()
+            peaks.append(remat.torch.measure_peak(step, resident=[model, inputs]))
+            found += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        return peaks, found
+
+    eager, expected = steps(twin, 3)
+    budget = int(share * max(eager))
+    fitted = remat.torch.fit(model, inputs[0], budget, executor="eager", work_limit=20_000, time_limit=None)
+    planned, found = steps(fitted, 3)
+    assert equal(found, expected)
+    assert "was called 2 times before the first backward" in caplog.text
+    assert planned[0] > budget
+    assert (planned[-1] <= budget) == keeps
+    assert ("such steps exceed it" in caplog.text) != keeps

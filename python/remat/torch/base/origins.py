@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXISTING_GRADIENTS = "existing gradients"
 OUTSIDE = "outside the graph"
+OTHER_CALLS = "other calls of the model"
 
 
 def category_of_input(name: str) -> tuple[str, str]:
@@ -11,6 +12,6 @@ def category_of_input(name: str) -> tuple[str, str]:
     kind, _, path = name.partition(" ")
     if kind in ("parameter", "buffer"):
         return f"{kind}s", path.rpartition(".")[0]
-    if name in (EXISTING_GRADIENTS, OUTSIDE):
+    if name in (EXISTING_GRADIENTS, OUTSIDE, OTHER_CALLS):
         return name, ""
     return "inputs", ""

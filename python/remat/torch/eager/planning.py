@@ -135,6 +135,34 @@ def plan_record(
     return replace(found, report=replace(found.report, budget=budget, within=Remembered(overhead)))
 
 
+def kept_by_each(
+    record: Record, around: Around, options: Options, forbidden: Collection[int], others: int
+) -> int | None:
+    """Bytes that each of several calls may keep for its backward, so that a plan within the budget less what
+    others keep does not keep more. others: calls that wait for their backward beside one. None: none found.
+    """
+    briefly = replace(options, time_limit=None, work_limit=BRIEF_WORK // 4, gap=None)
+
+    def kept(other: int) -> int | None:
+        beside = around.beside(others * other)
+        found = plan_record(record, beside, briefly, forbidden)
+        if isinstance(found, Missed):
+            return None
+        return found.after_forward() - sum(beside.resident.values())
+
+    best, low, high = None, 0, kept(0) or 0
+    for _ in range(_HALVINGS):
+        each = (low + high) // 2
+        needs = kept(each)
+        if needs is None:
+            high = each
+        elif needs > each:
+            low = each
+        else:
+            best = high = each
+    return best
+
+
 def step_graph(
     record: Record, around: Around, options: Options, forbidden: Collection[int] = (), timed: bool = True
 ) -> StepGraph:

@@ -35,7 +35,7 @@ from .ledger import Ledger
 from .meter import meter_of
 from .once import chosen_once, named_ops, runs_once
 from .online import Evictor
-from .planning import EagerPlan, Missed, least_plan, plan_record
+from .planning import EagerPlan, Missed, kept_by_each, least_plan, plan_record
 from .recorded import Around, Record, count_hidden, count_unseen
 from .results import NotMadeAgainError
 from .step import NotSavedError, TrainingStep
@@ -69,7 +69,7 @@ class Recorded:
     measured bytes above the prediction. beyond: bytes that a forward leaves in use by the allocator, less the
     plan's. whole: True if a step without recomputation was measured. draws: True if Python draws random
     numbers in the forward. drawn: True if ops or sizes depend on random numbers. followed: a call had its
-    ops.
+    ops. calls: before a backward; others: bytes that the others of these keep meanwhile.
     """
 
     record: Record
@@ -84,9 +84,23 @@ class Recorded:
     draws: bool = False
     drawn: bool = False
     followed: bool = False
+    calls: int = 1
+    others: int = 0
 
     def follow(self) -> None:
         self.followed = True
+
+    def leave_room(self, size: int | None, calls: int) -> tuple[int, dict[Kind, EagerPlan]]:
+        """Later plans are for steps beside which the others of so many calls keep this for their backwards;
+        None: as before. Returns the size and the plans so far.
+        """
+        self.calls, before = calls, (self.others, dict(self.plans))
+        if size is not None:
+            self.others = size
+            self.around = {adds: each.beside(size) for adds, each in self.around.items()}
+            self.plans.clear()
+            self.beyond.clear()
+        return before
 
     def is_tight(self, plan: EagerPlan) -> bool:
         """True if no step without recomputation was measured, and little room is left."""
@@ -117,6 +131,8 @@ class Recorded:
             whole=True,
             draws=self.draws,
             drawn=self.drawn,
+            calls=self.calls,
+            others=self.others,
         )
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
@@ -302,15 +318,23 @@ class Preparation:
             )
         return None if isinstance(plan, Missed) else plan
 
+    def kept_by_others(self, sequence: Recorded, kind: Kind, others: int) -> int | None:
+        """Bytes that so many other calls may keep for their backwards beside such a step, all within the
+        budget; None if no plans for that are found. Runs no step."""
+        around = replace(sequence.around[kind.adds], dropped=sequence.record.dropped(kind.dropped))
+        options = self._settled or self._options
+        each = kept_by_each(sequence.record, around, options, sequence.once, others)
+        return None if each is None else others * each
+
     def around(self, sequence: Recorded, kind: Kind, call: Call) -> Around:
         """The surroundings of such a step."""
-        return self._around(self._step(call), sequence.record, kind)
+        return self._around(self._step(call), sequence, kind)
 
     def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ."""
         step = self._step(call, self._snapshot(call), kind.adds)
         with phase("plan"), torch.enable_grad(), step.without_traces():
-            around = self._around(step, sequence.record, kind)
+            around = self._around(step, sequence, kind)
         with phase("plan"), torch.enable_grad():
             while True:
                 plan = least_plan(
@@ -345,8 +369,8 @@ class Preparation:
         with step.without_traces():
             if (not kind.adds) not in sequence.around:
                 other = replace(kind, adds=not kind.adds)
-                sequence.around[other.adds] = self._around(step, sequence.record, other)
-            around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
+                sequence.around[other.adds] = self._around(step, sequence, other)
+            around = sequence.around[kind.adds] = self._around(step, sequence, kind)
         less, asked = step.copies, None
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less, self._pool)
@@ -451,7 +475,8 @@ class Preparation:
             found.add(error.number)
         return found
 
-    def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
+    def _around(self, step: TrainingStep, sequence: Recorded, kind: Kind) -> Around:
+        record = sequence.record
         libraries = runtime_of(step.device).taken_by_libraries()
         resident = {**step.resident_by_name(), OUTSIDE: record.beside + libraries}
         if kind.adds:
@@ -460,7 +485,8 @@ class Preparation:
             existing = max(existing, step.existing)
             # Of sparse ones the sum is made beside them, and holds the entries of both.
             resident[EXISTING_GRADIENTS] = existing + 3 * record.sparse
-        return Around(resident, kind.adds, record.dropped(kind.dropped))
+        around = Around(resident, kind.adds, record.dropped(kind.dropped))
+        return around.beside(sequence.others) if sequence.others else around
 
     def _measured(
         self,

@@ -30,6 +30,7 @@ from ..session.unplanned import KEPT, TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, shapes_of
 from .fetching import Copying
+from .flight import Flight
 from .following import is_followed, through
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
@@ -78,6 +79,8 @@ class EagerSession:
         # The last report, until a call has other plans.
         self._outdated: list[PlanReport] = []
         self._in_use: Callable[[], int] | None = None
+        # Most calls before a backward.
+        self._flight, self._calls = Flight(), 1
 
     def prepare(self, call: Call, adds: bool | None = None, may_exceed: bool = False) -> None:
         """Plan for calls with such arguments. adds: during training, only such steps are measured, which need
@@ -189,7 +192,15 @@ class EagerSession:
                 "runs as it is written: what they do would be missing where ops run again",
             )
             return self._call(*args, **kwargs)
-        call = args, kwargs
+        waiting = self._flight.waiting()
+        if waiting >= self._calls:
+            self._note_calls(waiting + 1)
+        outputs = self._planned_call((args, kwargs))
+        self._flight.note(outputs)
+        return outputs
+
+    def _planned_call(self, call: Call) -> Any:
+        args, kwargs = call
         self._preparation.begin_training()
         while self._outdated:
             self.report.forget(self._outdated.pop())
@@ -209,6 +220,8 @@ class EagerSession:
                 self._unrecorded.add(key)
                 self._warn_unrecorded(error)
                 return outputs
+            if self._calls > 1 and not self._flight.waiting():
+                self._leave_room(shape, adds, call)
             plans = self._plans(shape, adds, call)
         else:
             if key not in self._unrecorded:
@@ -340,6 +353,38 @@ class EagerSession:
         """The plans of all known sequences of ops, the likeliest first."""
         kind = Kind(self._nearest(adds), shape.dropped or frozenset())
         return [self._known_plan(each, kind, call) for each in shape.recorded]
+
+    def _note_calls(self, calls: int) -> None:
+        """So many calls come before a backward."""
+        self._calls = calls
+        self._warn(
+            f"{calls} calls",
+            f"the model was called {calls} times before the first backward: from the next step on its plans "
+            "leave room for that (remat.torch.planned plans such a step as a whole)",
+        )
+
+    def _leave_room(self, shape: Shape, adds: bool, call: Call) -> None:
+        """Plans of a shape are made anew if more calls come before a backward than they are for."""
+        kind = Kind(self._nearest(adds), shape.dropped or frozenset())
+        for each in shape.recorded:
+            if each.calls >= self._calls or kind.adds not in each.around:
+                continue
+            size = self._preparation.kept_by_others(each, kind, self._calls - 1)
+            others, before = each.leave_room(size, self._calls)
+            try:
+                if size is not None:
+                    self._plan(each, kind, call)
+                    for plan in before.values():
+                        self.report.forget(plan.report)
+                    continue
+            except remat.NoPlanError:
+                each.leave_room(others, self._calls)
+            each.plans.update(before)
+            self._say(
+                "together",
+                f"no plans for {self._calls} calls before a backward were found that keep the budget "
+                "together: such steps exceed it",
+            )
 
     def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
         return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)
