@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
+import numpy
 import pytest
 import remat
 import remat.torch
@@ -1059,3 +1060,22 @@ def test_a_mode_around_a_step_has_its_effects_once(executor: str) -> None:
             with mode:
                 each(x).mean().backward()
         assert equal(gradients(fitted), gradients(twin))
+
+
+class Numpy(Outputs):
+    """Draws and computes by numpy."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        noise = torch.as_tensor(numpy.random.randn(64), dtype=torch.float32)
+        return y * float(numpy.sqrt(64)) + noise * torch.as_tensor(numpy.exp(y.detach().numpy()).mean(axis=0))
+
+
+def test_numpy_in_a_forward_is_that_of_eager_mode(caplog: pytest.LogCaptureFixture) -> None:
+    model, x, found = Numpy(), torch.randn(256, 64), []
+    for each in (copy.deepcopy(model), fit(model, x, "85%", loss=torch.mean)):
+        numpy.random.seed(3)
+        each(x).mean().backward()
+        found.append([*gradients(each), torch.tensor(numpy.random.rand())])
+    assert equal(*found)
+    assert "numpy inside the model is traced as functions of torch" in caplog.text

@@ -249,6 +249,16 @@ def leave_to_python(package: str) -> None:
     trace_rules.add(package)
 
 
+def traces_numpy(gm: fx.GraphModule) -> bool:
+    """True if functions of numpy became functions of torch in this graph of Dynamo. `numpy_*_wrapper`."""
+    wrappers = (
+        dynamo_utils.numpy_to_tensor_wrapper,
+        dynamo_utils.numpy_method_wrapper,
+        dynamo_utils.numpy_operator_wrapper,
+    )
+    return any(isinstance(node.target, wrappers) for node in gm.graph.nodes)
+
+
 def prepare_dynamo() -> None:
     """Patch older releases, once."""
     plain = getattr(symbolic_convert, "format_loop_skip_frame_message", None)  # 2.10

@@ -19,7 +19,14 @@ from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.given import as_traced
 from ..base.modes import modes_kept, settings_of_traces
-from ..base.private import _dynamo, graph_task, packs_saved_tensors, replaced, without_function_modes
+from ..base.private import (
+    _dynamo,
+    graph_task,
+    packs_saved_tensors,
+    replaced,
+    traces_numpy,
+    without_function_modes,
+)
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
@@ -101,6 +108,12 @@ class Session:
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.one_graph and self.shared.is_preparing and self.regions:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
+        if traces_numpy(gm):
+            self._look_twice(
+                "numpy inside the model is traced as functions of torch, which round otherwise and draw from "
+                "PyTorch's generator",
+                'executor="eager" runs numpy',
+            )
         number = next(self._numbers)
         # No piece of a graph is being compiled.
         frame, times = compiled_frame(default=-1 - number)
@@ -342,11 +355,16 @@ class Session:
             raise NotOneGraphError(f"tracing its more than {_MOST_OPS:,} ops may take more than a minute")
 
     def _doubt(self, reason: str) -> None:
+        self._look_twice(
+            reason,
+            'the last bits of gradients can differ from eager mode (executor="eager" has its bits)',
+        )
+
+    def _look_twice(self, reason: str, then: str) -> None:
+        """A trace may have other results: `fit` takes eager mode if it may, else a warning says so."""
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(reason)
-        self.shared.warn_once(
-            f'{reason}: the last bits of gradients can differ from eager mode (executor="eager" has its bits)'
-        )
+        self.shared.warn_once(f"{reason}: {then}")
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
