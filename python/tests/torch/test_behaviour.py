@@ -738,6 +738,26 @@ def test_the_state_of_a_global_criterion_is_restored(executor: str) -> None:
     assert all(value.equal(before[name]) for name, value in criterion.state_dict().items())
 
 
+drawn_from, teacher = numpy.random.default_rng(3), nn.BatchNorm1d(16)
+
+
+class ReadsGlobals(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layers(x) - teacher(x).detach()).square().mean() * drawn_from.random()
+
+
+@pytest.mark.parametrize("executor", ["auto", "eager"])
+def test_modules_and_generators_that_a_forward_names_are_restored(executor: str) -> None:
+    before = drawn_from.bit_generator.state, copy.deepcopy(teacher.state_dict())
+    fit(ReadsGlobals(), torch.randn(32, 16), "100%", executor=executor)
+    assert drawn_from.bit_generator.state == before[0]
+    assert all(value.equal(before[1][name]) for name, value in teacher.state_dict().items())
+
+
 class DrawsByItself(nn.Module):
     def __init__(self) -> None:
         super().__init__()

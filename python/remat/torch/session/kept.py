@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -105,7 +104,7 @@ class ClassAttributes:
         return {k: v for k, v in vars(self.owner).items() if not k.startswith(("__", "_abc_"))}
 
     def items(self) -> Iterator[Any]:
-        plain = (types.FunctionType, classmethod, staticmethod, property, type)
+        plain = (classmethod, staticmethod, property, type)
         yield from (value for value in self.content.values() if not isinstance(value, plain))
 
     def restore(self) -> None:

@@ -47,7 +47,7 @@ class Snapshot:
     """All state that a call of a model may change, by identity: attributes of its modules, of their classes
     and of objects that they hold; what lists, dictionaries, sets and hooks hold; closures; gradients; the
     hooks of all modules; and the values of buffers, tensors and generators. Of global variables that
-    functions name, modules only.
+    functions and methods name, modules and generators only.
 
     roots: the model, what it is called with, what computes its loss.
     only_buffers: nothing but values of buffers and generators, where attributes are the affair of a library
@@ -165,7 +165,9 @@ class Snapshot:
             self._kept.append(Slot(cell, "cell_contents", value))
             inside.append(value)
         named = (function.__globals__.get(name) for name in function.__code__.co_names)
-        return inside + [value for value in named if isinstance(value, torch.nn.Module)]
+        return inside + [
+            value for value in named if isinstance(value, torch.nn.Module) or is_generator(value)
+        ]
 
     def _attributes(self, item: Any) -> list[Any]:
         kind = type(item)
