@@ -1099,3 +1099,20 @@ def test_numpy_in_a_forward_is_that_of_eager_mode(caplog: pytest.LogCaptureFixtu
         found.append([*gradients(each), torch.tensor(numpy.random.rand())])
     assert equal(*found)
     assert "numpy inside the model is traced as functions of torch" in caplog.text
+
+
+class Compiling(Outputs):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (1.1 if torch.compiler.is_compiling() else 1.2)
+
+
+def test_a_model_that_asks_whether_it_is_compiled_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Compiling(), torch.randn(256, 64)
+    fitted = fit(copy.deepcopy(model), x, "85%", loss=torch.mean)
+    for each in (model, fitted):
+        each(x).mean().backward()
+    assert equal(gradients(model), gradients(fitted))
+    assert "its trace has other outputs than eager mode" in caplog.text
+    caplog.clear()
+    fit(model, x, "85%", loss=torch.mean, executor="boxed")
+    assert 'its trace has other outputs than eager mode: executor="eager" has the same' in caplog.text

@@ -19,6 +19,7 @@ from ..base.held import tensors_held
 from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import compiled_part, eager_call, leave_to_python
+from ..base.saved import NotSavedError, digests_without_saving
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
@@ -38,7 +39,7 @@ from .online import Evictor
 from .planning import EagerPlan, Missed, kept_by_each, least_plan, plan_record
 from .recorded import Around, Record, count_hidden, count_unseen
 from .results import NotMadeAgainError
-from .step import NotSavedError, TrainingStep
+from .step import TrainingStep
 
 Loss = Callable[[Any], torch.Tensor]
 # Most plans that are compared and measured until one is right and within the budget.
@@ -229,11 +230,11 @@ class Preparation:
         """
         try:
             with step.without_traces():
-                once = step.digests_in_eager_mode()
+                once = digests_without_saving(step.forward)
             if once == record.made_in_autocast:
                 return
             with step.without_traces():
-                again = step.digests_in_eager_mode()
+                again = digests_without_saving(step.forward)
         except NotSavedError:
             return
         if once == again:

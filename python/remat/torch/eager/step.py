@@ -21,8 +21,8 @@ from ..base.in_use import in_use_on
 from ..base.modes import casting, casts_apart
 from ..base.private import begin_of_graph, storage_id, without_accumulate_hooks
 from ..base.products import EagerProducts
-from ..base.saved import watched_saves
-from ..base.storages import dense_parts, digest, tensor_storages
+from ..base.saved import digests_of, watched_saves
+from ..base.storages import tensor_storages
 from .durations import clock_of, take_off_calls
 from .ledger import Ledger
 from .marks import levels_on
@@ -164,11 +164,6 @@ class TrainingStep:
             left = [storage_id(p.grad) for p in self.parameters if has_dense_gradient(p)]
             recorder.end_backward([*left, *self.taken.values()])
 
-    def digests_in_eager_mode(self) -> list[bytes]:
-        """Digests of outputs computed without a dispatch mode and without saved tensors."""
-        with watched_saves(_saves_nothing, _has_nothing):
-            return digests_of(self.forward())
-
     def _backward(self, roots: Sequence[Any], ones: Sequence[torch.Tensor]) -> None:
         """roots: tensors, or edges of the graph."""
         with casting(()):  # training loops leave autocast before the backward
@@ -236,22 +231,6 @@ class TrainingStep:
 
 def _ones(losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.ones_like(each) for each in losses]
-
-
-def digests_of(outputs: Any) -> list[bytes]:
-    return [digest(part) for t in tensors_held(outputs) for part in dense_parts(t)]
-
-
-def _saves_nothing(tensor: torch.Tensor) -> None:
-    del tensor
-
-
-def _has_nothing(saved: None) -> torch.Tensor:
-    raise NotSavedError
-
-
-class NotSavedError(Exception):
-    """The forward itself requests tensors that autograd saves."""
 
 
 def has_dense_gradient(parameter: torch.Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +16,10 @@ import remat
 from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError, log
+from ..base.given import can_run
 from ..base.nodes import dense_bytes
+from ..base.private import eager_call
+from ..base.saved import NotSavedError, digests_of, digests_without_saving
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from .fitted import call_with, loss_in
@@ -80,6 +84,33 @@ class Preparation:
                 self._plan()
             finally:
                 self.session.say_breaks()
+            self._compare_forwards()
+
+    def _compare_forwards(self) -> None:
+        """Compares a planned forward with one in eager mode: a trace may be of another program, such as the
+        other branch of `if torch.compiler.is_compiling()`. Nothing is kept for a backward of the latter."""
+        session, options = self.session, self.session.shared.options
+        in_order = options.executor == "boxed" and not options.verify  # which compares more
+        alone = options.group is None and session.sharding is None and session.is_one_graph
+        if not (in_order and alone and session.shared.report.parts):
+            return
+        if not can_run(self.model, self.sample_inputs):
+            return
+        eager = partial(call_with, eager_call(self.model), self.sample_inputs)
+        with phase("verify"), self._untouched() as snapshot, session.shared.proving():
+            found = digests_of(self._forward())
+            session.shared.watch.give_up()
+            try:
+                snapshot.restore()
+                expected = digests_without_saving(eager)
+                if found == expected:
+                    return
+                snapshot.restore()
+                if digests_without_saving(eager) != expected:
+                    return  # eager mode itself differs from run to run
+            except (NotSavedError, UnsupportedModelError):
+                return
+        session.say_other_outputs()
 
     def _device(self) -> torch.device:
         return device_of([*self.model.parameters(), *tree_leaves(self.sample_inputs)])

@@ -173,7 +173,8 @@ class Session:
                     self._look_before(args)
                     self._count_traces(region, args, key.shapes)
             self._shapes.use(region.frame, key.shapes, self._forget_shapes)
-        results = region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
+        only_planned = self.shared.is_preparing and not self.shared.is_proving and self.is_whole(args)
+        results = region(args, key, runs=not only_planned)
         self.shared.surroundings.end_first_graph()
         return results
 
@@ -365,6 +366,10 @@ class Session:
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(reason)
         self.shared.warn_once(f"{reason}: {then}")
+
+    def say_other_outputs(self) -> None:
+        """A planned forward has other outputs than eager mode."""
+        self._look_twice("its trace has other outputs than eager mode", 'executor="eager" has the same')
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
