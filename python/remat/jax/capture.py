@@ -17,10 +17,12 @@ from remat.jax.buffers import Buffers, Copy, buffers
 from remat.jax.costs import (
     EFFECTS,
     LIBRARY,
+    LOOPS,
     OF_ROWS,
     VIEWS,
     bytes_of,
     is_fused,
+    is_number,
     is_of_rows,
     seconds_of,
     transposed,
@@ -72,6 +74,14 @@ def in_tiles(op: Op) -> bool:
         and all(n % w == 0 for n, w in zip(shape, window, strict=True))
         and not any(sum(pair) for pair in op.params["padding"])
     )
+
+
+def can_loop(op: Op) -> bool:
+    """Is it a scan that stacks numbers, one iteration at a time?"""
+    if op.kind != "scan" or op.params["unroll"] != 1:
+        return False
+    stacked = op.outs[op.params["num_carry"] :]
+    return bool(stacked) and all(is_number(v.aval) for v in stacked)
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
@@ -259,10 +269,10 @@ class Joint:
                 place(made[v])
 
     def operands(self) -> set[Any]:
-        """Values that dots and convolutions read, through views too."""
+        """Values that dots, convolutions and loops read, through views too."""
         found: set[Any] = set()
         for op in reversed([*self.forward, *self.backward]):
-            if op.kind in LIBRARY or (self.is_view(op) and op.outs[0] in found):
+            if op.kind in LIBRARY | LOOPS or (self.is_view(op) and op.outs[0] in found):
                 found.update(self.read(op.ins))
         return found
 
@@ -356,6 +366,15 @@ class Joint:
                 indices[op] = len(values)
                 values.append({"bytes": 4 * len(shape) * math.prod(shape) + bytes_of(op.ins[1])})
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
+        # What a scan stacks is in its buffer, all along: a second run would have another one.
+        stacks: dict[Any, int] = {}
+        for op in [*self.forward, *self.backward]:
+            if habits.early_stacks and op.kind == "scan" and not (full and self.is_looped(op)):
+                stacked = [v for v in op.outs[op.params["num_carry"] :] if v not in kept and v in readers]
+                stacks.update((v, len(values) + i) for i, v in enumerate(stacked))
+                values += [{"bytes": bytes_of(v)} for v in stacked]
+                if stacked:
+                    add("zeros", [], [stacks[v] for v in stacked], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
             if op.kind == "conv_general_dilated" and habits.transposed_kernels and not full:
@@ -395,12 +414,14 @@ class Joint:
                 for v in op.outs:
                     index[v] = len(values)
                     self.value_of[len(values)] = v
-                    values.append({"bytes": bytes_of(v)})
+                    values.append({"bytes": 0 if v in stacks else bytes_of(v)})
                 moved = sum(map(bytes_of, [*reads, *op.outs]))
                 more = [indices[op]] if op in indices else []
+                more += [stacks[v] for v in {*reads, *op.outs} if v in stacks]
+                once = {"recompute": "never"} if any(v in stacks for v in op.outs) else {}
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
-                    max(seconds, moved / self.device.bandwidth), phase=phase,
+                    max(seconds, moved / self.device.bandwidth), phase=phase, **once,
                     workspace=0 if fuses(op) else workspace_of(
                         self.device, op.kind, params, op.ins, op.outs
                     ) + self.sent(op, op in partial.values()),
@@ -408,6 +429,12 @@ class Joint:
                 if op in kernels:
                     values.append({"bytes": 0})
                     add("kernel", [kernels[op]], [len(values) - 1], 0.0, phase=phase, recompute="never")
+        # A scan that does not run again keeps what its backward half reads.
+        scanned = {v for node in nodes if node["phase"] == "backward" and node["kind"] == "scan"
+                   for v in node["inputs"]} if stacks else set()  # fmt: skip
+        for node in nodes:
+            if node["phase"] == "forward" and not scanned.isdisjoint(node["outputs"]):
+                node["recompute"] = "never"
         # Sums over devices are one operation at the end, with all parts and all sums in memory.
         sums = {v: len(values) + i for i, v in enumerate(partial)}
         values += [{"bytes": bytes_of(v)} for v in partial]
@@ -431,6 +458,10 @@ class Joint:
                 if self.value_of.get(number) not in movable:
                     value["copy"] = "never"
         self.graph = Graph(values, nodes, inputs, outputs, "jax")
+
+    def is_looped(self, op: Op) -> bool:
+        """Does full order run the op as a loop of its own?"""
+        return self.device.habits.early_stacks and self.shards is None and can_loop(op)
 
     def grows(self, op: Op) -> bool:
         """Does it bring parts from other devices?"""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import Literal
 
 from remat.jax.devices import Device, Habits
@@ -89,6 +90,8 @@ OF_ROWS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "transpose"])
 #: Their operands are in memory: what is fused ends before them.
 LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
+#: What they are given is in memory too.
+LOOPS = frozenset(["scan", "while"])
 #: Too dear to be made again at the head of a region, whatever it would save.
 DEAR = LIBRARY | {"scan", "while", "cond", "sort", "cumsum", "fft", "cholesky", "triangular_solve", "eigh"}
 DEAR |= {"pure_callback"}
@@ -116,6 +119,11 @@ def bytes_of(v: Any) -> int:
 def is_float(aval: Any) -> bool:
     kind = getattr(aval.dtype, "kind", "")
     return kind in "fc" or "float" in str(aval.dtype)
+
+
+def is_number(aval: Any) -> bool:
+    """Not a key of random numbers, nor anything else that numpy does not know."""
+    return isinstance(aval.dtype, np.dtype)
 
 
 def is_cheap(kind: str, params: dict[str, Any]) -> bool:
@@ -320,12 +328,14 @@ def peak_of(device: Device, jaxpr: Any) -> int:
     steps, results, _ = stored_steps(device, jaxpr)
     last = {v: i for i, (_, reads, made) in enumerate(steps) for v in [*reads, *made]}
     born = {v for _, _, made in steps for v in made} - results
-    live = peak = 0
     ends: dict[int, list[Any]] = {}
     for v in born:
         ends.setdefault(last[v], []).append(v)
+    scans = [op for op, _, _ in steps if op.kind == "scan" and device.habits.early_stacks]
+    early = {v for op in scans for v in op.outs[op.params["num_carry"] :]} & born
+    live = peak = sum(map(bytes_of, early))
     for i, (op, _, made) in enumerate(steps):
-        live += sum(bytes_of(v) for v in made if v in born)
+        live += sum(bytes_of(v) for v in made if v in born and v not in early)
         peak = max(peak, live + workspace_of(device, op.kind, op.params, op.ins, op.outs))
         live -= sum(map(bytes_of, ends.get(i, [])))
     return peak

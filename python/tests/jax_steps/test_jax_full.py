@@ -202,6 +202,51 @@ def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
     assert np.array_equal(pull(ct)[0], full.unpooled(ct, x, window))
 
 
+def recurrent(weights: Any, x: Any) -> Any:
+    """Layers of h = tanh(x w + h u) by `scan`."""
+    for w, u in weights:
+        h = jnp.zeros((x.shape[1], u.shape[0]))
+        _, x = jax.lax.scan(lambda h, row, u=u: (jnp.tanh(row + h @ u),) * 2, h, x @ w)
+    return (x**2).mean()
+
+
+@newer(reason="older XLA takes more for the plain step")
+@pytest.mark.parametrize(("executor", "budget"), [("names", "86%"), ("full", "60%")])
+def test_buffers_of_scans_are_there_from_the_beginning_but_in_full_order(executor: Any, budget: str) -> None:
+    r = np.random.RandomState(0)
+    weights = [tuple(jnp.asarray(r.randn(2, 64, 64) / 8)) for _ in range(2)]
+    args = weights, jnp.asarray(r.randn(40, 16, 64))
+    fn = rj.checkpoint(recurrent, budget, executor=executor, work_limit=WORK)
+    report = fn.plan(*args)
+    assert report.executor == executor
+    assert abs(report.predicted - report.compiled) < 0.04 * report.temporary
+    assert same(jitted(jax.value_and_grad(fn))(*args), jitted(jax.value_and_grad(recurrent))(*args))
+
+
+def test_loops_of_full_order_are_those_of_scan_bit_for_bit() -> None:
+    r = np.random.RandomState(0)
+
+    def scanned(u: Any, h: Any, rows: Any, reverse: bool) -> Any:
+        def body(h: Any, row: Any) -> Any:
+            h = jnp.tanh(h @ u + row)
+            return h, (h, h > 0, jnp.argmax(h), jnp.exp(1j * h))
+
+        return jax.lax.scan(body, h, rows, reverse=reverse)
+
+    args = [jnp.asarray(r.randn(*shape)) for shape in ((8, 8), (8,), (5, 8))]
+    for reverse in (False, True):
+        jaxpr = jax.make_jaxpr(lambda *args, way=reverse: scanned(*args, way))(*args)
+        (op,) = full.primal_of_jaxpr(jaxpr).ops
+        loop = jax.jit(lambda *args, op=op: full.looped(op, args, jnp.zeros(())))
+        pairs = zip(jax.jit(lambda *args, op=op: op.run(args))(*args), loop(*args), strict=True)
+        assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
+        tangents = [2 * x for x in args]
+        wanted = jax.jvp(lambda *args, way=reverse: scanned(*args, way), args, tangents)
+        assert same(jax.jvp(loop, args, tangents)[1][0], wanted[1][0])
+        rows = jax.vmap(loop, (None, None, 0))(*args[:2], jnp.stack([args[2], -args[2]]))
+        assert same(rows[0][0], wanted[0][0])
+
+
 def in_full_order(layers: int) -> tuple[Any, Any, Any]:
     """Arrays of a step, its graph, and from an order to the step of the arrays."""
     args = arguments(layers)
