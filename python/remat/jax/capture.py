@@ -80,8 +80,12 @@ def can_loop(op: Op) -> bool:
     """Is it a scan that stacks numbers, one iteration at a time?"""
     if op.kind != "scan" or op.params["unroll"] != 1:
         return False
-    stacked = op.outs[op.params["num_carry"] :]
-    return bool(stacked) and all(is_number(v.aval) for v in stacked)
+    return bool(stacked(op)) and all(is_number(v.aval) for v in stacked(op))
+
+
+def stacked(op: Op) -> Sequence[Any]:
+    """What a scan makes in each iteration."""
+    return op.outs[op.params["num_carry"] :]
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
@@ -368,13 +372,16 @@ class Joint:
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
         # What a scan stacks is in its buffer, all along: a second run would have another one.
         stacks: dict[Any, int] = {}
-        for op in [*self.forward, *self.backward]:
-            if habits.early_stacks and op.kind == "scan" and not (full and self.is_looped(op)):
-                stacked = [v for v in op.outs[op.params["num_carry"] :] if v not in kept and v in readers]
-                stacks.update((v, len(values) + i) for i, v in enumerate(stacked))
-                values += [{"bytes": bytes_of(v)} for v in stacked]
-                if stacked:
-                    add("zeros", [], [stacks[v] for v in stacked], 0.0, phase="forward", recompute="never")
+        early = [
+            op for op in (*self.forward, *self.backward)
+            if op.kind == "scan" and habits.early_stacks and not (full and self.is_looped(op))
+        ]  # fmt: skip
+        for op in early:
+            inner = [v for v in stacked(op) if v not in kept and v in readers]
+            stacks.update((v, len(values) + i) for i, v in enumerate(inner))
+            values += [{"bytes": bytes_of(v)} for v in inner]
+            if inner:
+                add("zeros", [], [stacks[v] for v in inner], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
             if op.kind == "conv_general_dilated" and habits.transposed_kernels and not full:
@@ -441,11 +448,7 @@ class Joint:
         if partial:
             parts = sorted(index[v] for v in partial)
             add("psum", parts, list(sums.values()), 0.0, phase="backward", recompute="never")
-        # What a scan makes for the caller is in the loop's buffers first, and copied.
-        own = set(self.read([*self.results, *self.grads]))
-        scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
-        self.copies = {index[v] for op in scans for v in op.outs if v in own and habits.copied_results}
-        self.copied = sum(values[i]["bytes"] for i in self.copies)
+        self.early = {index[v] for op in early for v in stacked(op) if v in kept}
         # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         self.ends -= sum(values[i]["bytes"] for i in freed)
@@ -545,7 +548,7 @@ class Joint:
 
     def size(self, peak: int) -> int:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
-        return max(peak + self.copied, self.ends)
+        return max(peak, self.ends)
 
     def size_of(self, steps: Sequence[int], moved: Sequence[Copy] = ()) -> int:
         """The same for the steps of a plan and its copies to the host and back, with what XLA puts into the
@@ -553,7 +556,7 @@ class Joint:
         return self.ends + self._buffers(steps, moved).temporary_size
 
     def _buffers(self, steps: Sequence[int], moved: Sequence[Copy]) -> Buffers:
-        return buffers(self.graph, steps, self.copies, self.written, moved)
+        return buffers(self.graph, steps, self.early, self.written, moved)
 
     def with_empty(self, graph: Graph, result: PlanResult) -> Graph:
         """The graph with workspaces for what XLA leaves empty in buffers of results while a plan runs, at

@@ -74,8 +74,6 @@ class Habits:
     """Convolutions that have not the one layout that runs get transposed operands."""
     transposed_kernels: bool = False
     """Convolutions read transposed kernels; the forward half's are made when the program begins."""
-    copied_results: bool = False
-    """What a scan makes for the caller is in buffers of the loop first."""
     early_stacks: bool = False
     """Buffers of what scans stack are filled with zeros when the program begins."""
     copied_slices: bool = False
@@ -125,7 +123,7 @@ class Device:
 
 
 HABITS = {
-    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True, early_stacks=True),
+    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, early_stacks=True),
     "cuda": Habits(
         transposed_kernels=True,
         copied_slices=True,
