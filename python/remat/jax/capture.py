@@ -49,6 +49,10 @@ def refuse_effects(primal: Primal) -> None:
                 f"{op.kind} at {place_of(op.source)} is over axis {axis!r} of the code around, and steps are "
                 "compiled without it: take the mean of the loss and of its gradients outside"
             )
+        if any(type(v.aval).__name__ == "AbstractRef" for v in op.outs):
+            raise UsageError(
+                f"{place_of(op.source)} makes a reference, whose writes remat.jax cannot run again"
+            )
         found = next((k for k in (op.kind, *inner_kinds(op.params)) if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")

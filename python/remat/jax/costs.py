@@ -210,6 +210,8 @@ def workspace_of(
     """Bytes that XLA needs while an op runs, beside what goes in and comes out."""
     habits = device.habits
     if kind == "dot_general":
+        if habits.wide_dots and all(getattr(v.aval.dtype, "itemsize", 4) == 2 for v in outs):
+            return sum(4 * math.prod(v.aval.shape) for v in {*ins, *outs})
         return partial_sums(device, params, ins, outs) if habits.split_dots else 0
     if kind == "conv_general_dilated":
         if habits.transposed_kernels:

@@ -78,6 +78,8 @@ class Habits:
     """Buffers of what scans stack are filled with zeros when the program begins."""
     copied_slices: bool = False
     """Bodies of scans read and write copies of the slices of an iteration."""
+    wide_dots: bool = False
+    """Dots of floats of 16 bits run in 32: operands and results are converted."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
     one_pass: bool = False
@@ -123,7 +125,7 @@ class Device:
 
 
 HABITS = {
-    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, early_stacks=True),
+    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, early_stacks=True, wide_dots=True),
     "cuda": Habits(
         transposed_kernels=True,
         copied_slices=True,

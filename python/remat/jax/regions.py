@@ -360,7 +360,26 @@ def load(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(policy, dict) or policy.get("format") != FORMAT:
         raise ValueError(f'{path}: no policy: "format" is not "{FORMAT}"')
+    if not is_whole(policy):
+        raise ValueError(f"{path}: a policy of which a part is missing or is something else")
     return policy
+
+
+def is_whole(policy: Any) -> bool:
+    """Has it all parts of a policy, the last region at its end?"""
+
+    def numbers(x: Any) -> bool:
+        return isinstance(x, list) and all(type(n) is int and n >= 0 for n in x)
+
+    try:
+        ends = [end for end, again, kept in policy["regions"] if numbers(again) and type(kept) is bool]
+        return (
+            type(policy["ops"]) is int and numbers(policy["saved"]) and numbers(policy.get("offloaded", []))
+            and numbers(ends) and ends == sorted(ends) and ends[-1:] in ([], [policy["ops"]])
+            and len(ends) == len(policy["regions"]) and all(map(is_whole, policy["scans"].values()))
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
 
 
 def is_array(x: Any) -> bool:
@@ -392,6 +411,10 @@ def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., 
             raise ValueError(
                 f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
                 "another model, or another version of JAX"
+            )
+        if not set(chosen["saved"]) <= set(primal.number.values()):
+            raise ValueError(
+                f"the policy saves results that the function, which has {len(primal.number)}, has not"
             )
         outs = run_regions(with_scans(primal, chosen["scans"]), chosen, arrays)
         return jax.tree_util.tree_unflatten(found[0], outs)

@@ -202,6 +202,13 @@ def test_gradients_of_pooling_without_a_scatter(window: Any) -> None:
     assert np.array_equal(pull(ct)[0], full.unpooled(ct, x, window))
 
 
+@newer(reason="older XLA was not looked at")
+def test_dots_of_sixteen_bits_take_memory_for_thirty_two_on_a_cpu() -> None:
+    weights, x = jax.tree_util.tree_map(lambda a: a.astype(jnp.bfloat16), arguments(4))
+    report = rj.checkpoint(mlp, "70%", executor="full", work_limit=WORK).plan(weights, x)
+    assert abs(report.predicted - report.compiled) < 0.15 * report.temporary
+
+
 def recurrent(weights: Any, x: Any) -> Any:
     """Layers of h = tanh(x w + h u) by `scan`."""
     for w, u in weights:
