@@ -31,8 +31,11 @@ def flags_with(passes: dict[str, str], flags: str) -> str:
     return " ".join([*words, f"--{name}={','.join([*before[-1:], value])}"])
 
 
-#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to. Small
+#: loops with barriers in them end the process where it hoists them.
+COMPILER_OPTIONS: dict[str, Any] = {
+    "xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"
+}
 #: Before JAX 0.6.2 XLA takes that option from the environment only, when the first computation starts. It
 #: then holds for all devices, and others need their barriers dropped.
 BY_ENVIRONMENT = jax.__version_info__ < (0, 6, 2)

@@ -230,6 +230,27 @@ def test_buffers_of_scans_are_there_from_the_beginning_but_in_full_order(executo
     assert same(jitted(jax.value_and_grad(fn))(*args), jitted(jax.value_and_grad(recurrent))(*args))
 
 
+def test_a_checkpoint_in_a_small_loop_compiles_on_a_cpu() -> None:
+    """XLA ended the process."""
+    body = jax.checkpoint(lambda c, row: (row * jnp.tanh(c) + jnp.sin(row),) * 2)
+    loss = lambda rows: jax.lax.scan(body, jnp.zeros(()), rows)[1].sum()  # noqa: E731
+    rows = jnp.arange(64.0)
+    assert same(jitted(jax.grad(loss))(rows), jax.jit(jax.grad(loss))(rows))
+
+
+def test_constants_in_full_order_wait_bit_for_bit() -> None:
+    """XLA fills arrays with them when the program begins."""
+    for number in (0.0, 2.5, -0.0, 1e-310, 3, 0.5 - 1e-3j, 0j, complex(-0.0, 1)):
+        jaxpr = jax.make_jaxpr(lambda n=number: jnp.full((3,), n))()
+        env: dict[Any, Any] = {}
+        zero = jax.jit(lambda: jnp.zeros(()))()
+        for op in full.primal_of_jaxpr(jaxpr).ops:
+            args = [v.val if isinstance(v, Literal) else env[v] for v in op.ins]
+            env.update(zip(op.outs, full.filled(op, args, zero), strict=True))
+        made = np.asarray(list(env.values())[-1])
+        assert made.tobytes() == np.asarray(jnp.full((3,), number)).tobytes()
+
+
 def test_loops_of_full_order_are_those_of_scan_bit_for_bit() -> None:
     r = np.random.RandomState(0)
 
