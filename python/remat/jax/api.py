@@ -303,9 +303,14 @@ class Checkpointed(Planned):
         target = self.device or target_of(None)
         donated = given_away(call, self.donate_argnums)
         program = Program(primal, call.avals, diff, [0], self.limits, target.device, self.host, donated)
+
+        def plainly(leaves: Sequence[Any]) -> list[Any]:
+            return jax.tree_util.tree_leaves(call.run(self.fn, leaves))
+
         policy, run, report = aim(
-            program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
-        )
+            program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors,
+            plainly,
+        )  # fmt: skip
         return Entry(primal, policy, run, tree, report)
 
 
@@ -405,7 +410,7 @@ class BlockPolicy(Planned):
 
             return both
 
-        return aim(program, self.budget, step, [*avals, *cotangents], target, self.executors)
+        return aim(program, self.budget, step, [*avals, *cotangents], target, self.executors, primal.evaluate)
 
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:

@@ -213,6 +213,8 @@ def workspace_of(
         if habits.wide_dots and all(getattr(v.aval.dtype, "itemsize", 4) == 2 for v in outs):
             return sum(4 * math.prod(v.aval.shape) for v in {*ins, *outs})
         return partial_sums(device, params, ins, outs) if habits.split_dots else 0
+    if kind.startswith("ragged_dot") and habits.dense_groups:
+        return int(ins[2].aval.size) * bytes_of(ins[0])
     if kind == "conv_general_dilated":
         if habits.transposed_kernels:
             # Of gradients of kernels, whose batch is the features of what they read, it is what comes out.

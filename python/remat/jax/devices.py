@@ -83,6 +83,8 @@ class Habits:
     """Bodies of scans read and write copies of the slices of an iteration."""
     wide_dots: bool = False
     """Dots of floats of 16 bits run in 32: operands and results are converted."""
+    dense_groups: bool = False
+    """Dots of groups are one dot of as many masked copies of the rows."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
     one_pass: bool = False
@@ -128,7 +130,9 @@ class Device:
 
 
 HABITS = {
-    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, early_stacks=True, wide_dots=True),
+    "cpu": Habits(
+        pooled_by_indices=True, transposed_operands=True, early_stacks=True, wide_dots=True, dense_groups=True
+    ),
     "cuda": Habits(
         transposed_kernels=True,
         copied_slices=True,

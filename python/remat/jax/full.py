@@ -153,15 +153,11 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
 
     def later(v: Any, x: Any) -> Any:
         of = v.aval.dtype
-        if isinstance(x, jax.core.Tracer) or v.aval.shape:
+        if isinstance(x, jax.core.Tracer) or v.aval.shape or not jnp.issubdtype(of, jnp.inexact):
             return x
-        if jnp.issubdtype(of, jnp.complexfloating):
-            waits = all(keeps_in_sums(part, of) for part in (complex(x).real, complex(x).imag))
-        elif jnp.issubdtype(of, jnp.floating):
-            waits = keeps_in_sums(float(x), of)
-        else:  # XLA knows more about some numbers
-            waits = op.kind == "broadcast_in_dim" and jnp.issubdtype(of, jnp.integer)
-        return zero.astype(of) + jnp.asarray(x, of) if waits else x
+        both = jnp.issubdtype(of, jnp.complexfloating)
+        parts = [complex(x).real, complex(x).imag] if both else [float(x)]
+        return zero.astype(of) + jnp.asarray(x, of) if all(keeps_in_sums(y, of) for y in parts) else x
 
     if op.kind == "pow":  # XLA knows some exponents
         return op.run(args)

@@ -508,6 +508,26 @@ def test_names_of_the_users_own_cost_nothing_and_work_in_checkpoints_of_the_user
     assert jaxpr.count("sin ") == plain.count("sin ")
 
 
+def test_the_plain_step_is_that_of_the_function_as_it_is_written() -> None:
+    """JAX differentiates calls of jit as one, and makes another step of their ops."""
+
+    def net(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jax.nn.softplus(x @ w)
+        return x.mean()
+
+    def loss(weights: Any, x: Any) -> Any:
+        slope, curve = jax.jvp(jax.grad(lambda x: net(weights, x)), (x,), (jnp.cos(x),))
+        return net(weights, x) + (slope**2).sum() + (curve * x).sum()
+
+    args = arguments(2)
+    fn = planned(loss, "100%")
+    step = jitted(jax.value_and_grad(loss)).lower(*args).compile()
+    assert fn.plan(*args).temporary == step.memory_analysis().temp_size_in_bytes
+    assert fn.report.executor == "none"
+    assert same(jitted(jax.value_and_grad(fn))(*args), step(*args))
+
+
 def test_numbers_that_python_takes_for_equal_have_plans_of_their_own() -> None:
     def loss(x: Any, c: Any) -> Any:
         return (x * jnp.arctan2(c, -1.0)).sum()
