@@ -68,6 +68,6 @@ print(flags_with(COMPILER_OPTIONS, "--xla_disable_hlo_passes=dce --a=1 --xla_dis
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
     flag = "--xla_disable_hlo_passes"
     assert done.stdout.splitlines() == [
-        f"{flag}=cse_barrier_expander",
-        f"--a=1 {flag}=cse,cse_barrier_expander",
+        f"{flag}=cse_barrier_expander,small-while-loop-hoisting",
+        f"--a=1 {flag}=cse,cse_barrier_expander,small-while-loop-hoisting",
     ]

@@ -51,7 +51,7 @@ class Report:
     order."""
     overhead: float
     """Time of second runs, and of copies to the host and back, as a share of that of the plain step, by
-    rooflines."""
+    rooflines. Below 0 where bodies of scans save less: what they do not save is not written either."""
     gap: float | None
     """How far the planned step may be from the fastest one of its executor within the budget, as a share, by
     the model; None: nothing is proved, as with scans, whose bodies are planned one by one."""
@@ -286,26 +286,27 @@ class Aim:
 
 def aim(
     program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
-    avals: Sequence[Any], device: Target, executors: Sequence[str],
+    avals: Sequence[Any], device: Target, executors: Sequence[str], plainly: Run,
 ) -> tuple[dict[str, Any], Run, Report]:  # fmt: skip
     """A policy that XLA compiles within the budget, and the function as it is carried out.
 
     Args:
+        plainly: the function as it is written. JAX differentiates its calls of jit as one, which XLA may make
+            something else of than of their ops.
         step: from a function of arrays to the step with its gradients.
         avals: what the step is compiled for.
         executors: "names" or "full", in the order in which they are tried.
     """
     primal = program.plain
-    written = step(lambda *leaves: primal.evaluate(leaves))
-    refuse_leaks(primal, written, avals)
-    plain = compiled_sizes(device, written, avals, program.donated)
+    refuse_leaks(primal, step(lambda *leaves: primal.evaluate(leaves)), avals)
+    plain = compiled_sizes(device, step(lambda *leaves: plainly(leaves)), avals, program.donated)
     size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(
             size, plain.all, plain.all, plain.all, plain.host, device.device.options(), device.name,
             plain.temporary, "none", 0.0, 0.0, 0, 0, None,
         )  # fmt: skip
-        return empty_policy(primal), primal.evaluate, report
+        return empty_policy(primal), plainly, report
     if size < plain.held:
         raise InfeasibleError(
             f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",

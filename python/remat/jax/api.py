@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Number
+from operator import index
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import remat
 from remat import Graph, Host, SweepResult
@@ -125,10 +127,12 @@ class Call:
 
     @property
     def key(self) -> Any:
-        """What a plan is for; True and 1 are equal to Python, and not to a trace."""
+        """What a plan is for. To Python True and 1 are equal, and 0.0 and -0.0, and a NaN is not equal to
+        itself; a trace takes each as it is."""
         shapes = tuple((a.shape, str(a.dtype), a.weak_type) for a in self.avals)
         config = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-        return self.tree, self.rest, tuple(map(type, self.rest)), shapes, config
+        rest = tuple(repr(x) if isinstance(x, float | complex) else x for x in self.rest)
+        return self.tree, rest, tuple(map(type, self.rest)), shapes, config
 
 
 def varies(x: Any) -> bool:
@@ -178,7 +182,7 @@ class Planned:
             raise BudgetError('a budget is needed, for example "6GiB" or "60%"')
         refuse_share(budget)
         remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
-        if executor not in EXECUTORS:
+        if not isinstance(executor, str) or executor not in EXECUTORS:
             raise UsageError(f"there is no executor {executor!r}: {', '.join(map(repr, EXECUTORS))}")
         self.fn, self.budget, self.limits, self.executors = fn, budget, limits, EXECUTORS[executor]
         self.device = None if device is None else target_of(device)
@@ -293,18 +297,27 @@ class Checkpointed(Planned):
     def make(self, call: Call) -> Entry:
         primal, tree = traced(self.fn, call)
         diff = differentiated(call, self.argnums, call.count)
-        first = primal.outputs[0] if primal.outputs else None
-        if first is None or first.aval.shape != () or not is_float(first.aval):
-            raise UsageError("the function must return a scalar loss, or (loss, aux) with has_aux=True")
+        refuse_no_loss(primal)
         if len(primal.outputs) > 1 and not self.has_aux:
             raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
         target = self.device or target_of(None)
         donated = given_away(call, self.donate_argnums)
         program = Program(primal, call.avals, diff, [0], self.limits, target.device, self.host, donated)
+
+        def plainly(leaves: Sequence[Any]) -> list[Any]:
+            return jax.tree_util.tree_leaves(call.run(self.fn, leaves))
+
         policy, run, report = aim(
-            program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors
-        )
+            program, self.budget, lambda run: gradient_step(run, diff), call.avals, target, self.executors,
+            plainly,
+        )  # fmt: skip
         return Entry(primal, policy, run, tree, report)
+
+
+def refuse_no_loss(primal: Primal) -> None:
+    aval = primal.outputs[0].aval if primal.outputs else None
+    if aval is None or aval.shape or not is_float(aval) or jnp.issubdtype(aval.dtype, jnp.complexfloating):
+        raise UsageError("the function must return a real scalar loss, or (loss, aux) with has_aux=True")
 
 
 def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callable[..., Any]:
@@ -352,8 +365,8 @@ class BlockPolicy(Planned):
         host: HostLike,
     ) -> None:
         super().__init__(fn, budget, limits, device, executor, host)
-        if iterations < 1:
-            raise UsageError(f"iterations must be 1 or more, not {iterations}")
+        if not isinstance(iterations, int) or iterations < 1:
+            raise UsageError(f"iterations must be a number of 1 or more, not {iterations!r}")
         if iterations > 1:
             if executor == "full":
                 raise UsageError('the body of a scan has names only: executor "full" needs iterations=1')
@@ -397,7 +410,7 @@ class BlockPolicy(Planned):
 
             return both
 
-        return aim(program, self.budget, step, [*avals, *cotangents], target, self.executors)
+        return aim(program, self.budget, step, [*avals, *cotangents], target, self.executors, primal.evaluate)
 
 
 def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
@@ -437,7 +450,7 @@ def limits_of(time_limit: float, work_limit: int | None) -> dict[str, Any]:
 
 
 def numbers(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    return tuple(map(index, argnums)) if isinstance(argnums, Iterable) else (index(argnums),)
 
 
 def checkpoint(
@@ -529,6 +542,7 @@ def joint_of(
 ) -> Joint:  # fmt: skip
     call = Call.of(args)
     primal, _ = traced(loss_fn, call)
+    refuse_no_loss(primal)
     diff = differentiated(call, numbers(argnums), call.count)
     donated = given_away(call, numbers(donate_argnums))
     return Joint(primal, call.avals, diff, device=figures_of(device), donated=donated)

@@ -30,7 +30,7 @@ class Buffers:
 def buffers(
     graph: Graph,
     steps: Sequence[int],
-    copies: Collection[int] = (),
+    early: Collection[int] = (),
     over: Mapping[int, int] | None = None,
     moved: Sequence[Copy] = (),
 ) -> Buffers:
@@ -40,8 +40,7 @@ def buffers(
     large as they are and there from the beginning; another value is put into the smallest of these that is
     free as long as it lives. All else lies in one block, of about the most that lives in it at once.
 
-    copies: results of the program that are copied into their buffers at its end. Where they come from is in
-    memory all along, as XLA fills it with zeros when the program begins.
+    early: results of the program whose buffers XLA fills with zeros when the program begins.
     over: for results that are written over donated arguments, these. A result that is made before the
     argument was last read lies in the block until then.
     moved: copies to the host and back, of values that are no results of the program.
@@ -75,9 +74,9 @@ def buffers(
             lives.append((int(graph.workspaces[op]), False, [(at, at)]))
     for v in born:
         size = int(graph.bytes[v])
-        if v in copies:
-            lives.append((size, False, [(0, end)]))
-        elif v in over and (read := last[over[v]]) < born[v]:
+        if v in early:
+            born[v] = 0
+        if v in over and (read := last[over[v]]) < born[v]:
             lives.append((size, True, [(0, read), (born[v], end)]))
         elif v in over:
             lives.append((size, True, [(0, end)]))

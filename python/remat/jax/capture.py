@@ -17,10 +17,12 @@ from remat.jax.buffers import Buffers, Copy, buffers
 from remat.jax.costs import (
     EFFECTS,
     LIBRARY,
+    LOOPS,
     OF_ROWS,
     VIEWS,
     bytes_of,
     is_fused,
+    is_number,
     is_of_rows,
     seconds_of,
     transposed,
@@ -47,6 +49,10 @@ def refuse_effects(primal: Primal) -> None:
                 f"{op.kind} at {place_of(op.source)} is over axis {axis!r} of the code around, and steps are "
                 "compiled without it: take the mean of the loss and of its gradients outside"
             )
+        if any(type(v.aval).__name__ == "AbstractRef" for v in op.outs):
+            raise UsageError(
+                f"{place_of(op.source)} makes a reference, whose writes remat.jax cannot run again"
+            )
         found = next((k for k in (op.kind, *inner_kinds(op.params)) if k in EFFECTS), None)
         if found:
             raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")
@@ -72,6 +78,18 @@ def in_tiles(op: Op) -> bool:
         and all(n % w == 0 for n, w in zip(shape, window, strict=True))
         and not any(sum(pair) for pair in op.params["padding"])
     )
+
+
+def can_loop(op: Op) -> bool:
+    """Is it a scan that stacks numbers, one iteration at a time?"""
+    if op.kind != "scan" or op.params["unroll"] != 1:
+        return False
+    return bool(stacked(op)) and all(is_number(v.aval) for v in stacked(op))
+
+
+def stacked(op: Op) -> Sequence[Any]:
+    """What a scan makes in each iteration."""
+    return op.outs[op.params["num_carry"] :]
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
@@ -259,10 +277,10 @@ class Joint:
                 place(made[v])
 
     def operands(self) -> set[Any]:
-        """Values that dots and convolutions read, through views too."""
+        """Values that dots, convolutions and loops read, through views too."""
         found: set[Any] = set()
         for op in reversed([*self.forward, *self.backward]):
-            if op.kind in LIBRARY or (self.is_view(op) and op.outs[0] in found):
+            if op.kind in LIBRARY | LOOPS or (self.is_view(op) and op.outs[0] in found):
                 found.update(self.read(op.ins))
         return found
 
@@ -356,6 +374,18 @@ class Joint:
                 indices[op] = len(values)
                 values.append({"bytes": 4 * len(shape) * math.prod(shape) + bytes_of(op.ins[1])})
                 add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
+        # What a scan stacks is in its buffer, all along: a second run would have another one.
+        stacks: dict[Any, int] = {}
+        early = [
+            op for op in (*self.forward, *self.backward)
+            if op.kind == "scan" and habits.early_stacks and not (full and self.is_looped(op))
+        ]  # fmt: skip
+        for op in early:
+            inner = [v for v in stacked(op) if v not in kept and v in readers]
+            stacks.update((v, len(values) + i) for i, v in enumerate(inner))
+            values += [{"bytes": bytes_of(v)} for v in inner]
+            if inner:
+                add("zeros", [], [stacks[v] for v in inner], 0.0, phase="forward", recompute="never")
         kernels: dict[Op, int] = {}
         for op in self.forward:
             if op.kind == "conv_general_dilated" and habits.transposed_kernels and not full:
@@ -395,12 +425,14 @@ class Joint:
                 for v in op.outs:
                     index[v] = len(values)
                     self.value_of[len(values)] = v
-                    values.append({"bytes": bytes_of(v)})
+                    values.append({"bytes": 0 if v in stacks else bytes_of(v)})
                 moved = sum(map(bytes_of, [*reads, *op.outs]))
                 more = [indices[op]] if op in indices else []
+                more += [stacks[v] for v in {*reads, *op.outs} if v in stacks]
+                once = {"recompute": "never"} if any(v in stacks for v in op.outs) else {}
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
-                    max(seconds, moved / self.device.bandwidth), phase=phase,
+                    max(seconds, moved / self.device.bandwidth), phase=phase, **once,
                     workspace=0 if fuses(op) else workspace_of(
                         self.device, op.kind, params, op.ins, op.outs
                     ) + self.sent(op, op in partial.values()),
@@ -408,17 +440,19 @@ class Joint:
                 if op in kernels:
                     values.append({"bytes": 0})
                     add("kernel", [kernels[op]], [len(values) - 1], 0.0, phase=phase, recompute="never")
+        # A scan that does not run again keeps what its backward half reads.
+        scanned = {v for node in nodes if node["phase"] == "backward" and node["kind"] == "scan"
+                   for v in node["inputs"]} if stacks else set()  # fmt: skip
+        for node in nodes:
+            if node["phase"] == "forward" and not scanned.isdisjoint(node["outputs"]):
+                node["recompute"] = "never"
         # Sums over devices are one operation at the end, with all parts and all sums in memory.
         sums = {v: len(values) + i for i, v in enumerate(partial)}
         values += [{"bytes": bytes_of(v)} for v in partial]
         if partial:
             parts = sorted(index[v] for v in partial)
             add("psum", parts, list(sums.values()), 0.0, phase="backward", recompute="never")
-        # What a scan makes for the caller is in the loop's buffers first, and copied.
-        own = set(self.read([*self.results, *self.grads]))
-        scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
-        self.copies = {index[v] for op in scans for v in op.outs if v in own and habits.copied_results}
-        self.copied = sum(values[i]["bytes"] for i in self.copies)
+        self.early = {index[v] for op in early for v in stacked(op) if v in kept}
         # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
         self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
         self.ends -= sum(values[i]["bytes"] for i in freed)
@@ -431,6 +465,10 @@ class Joint:
                 if self.value_of.get(number) not in movable:
                     value["copy"] = "never"
         self.graph = Graph(values, nodes, inputs, outputs, "jax")
+
+    def is_looped(self, op: Op) -> bool:
+        """Does full order run the op as a loop of its own?"""
+        return self.device.habits.early_stacks and self.shards is None and can_loop(op)
 
     def grows(self, op: Op) -> bool:
         """Does it bring parts from other devices?"""
@@ -514,7 +552,7 @@ class Joint:
 
     def size(self, peak: int) -> int:
         """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
-        return max(peak + self.copied, self.ends)
+        return max(peak, self.ends)
 
     def size_of(self, steps: Sequence[int], moved: Sequence[Copy] = ()) -> int:
         """The same for the steps of a plan and its copies to the host and back, with what XLA puts into the
@@ -522,7 +560,7 @@ class Joint:
         return self.ends + self._buffers(steps, moved).temporary_size
 
     def _buffers(self, steps: Sequence[int], moved: Sequence[Copy]) -> Buffers:
-        return buffers(self.graph, steps, self.copies, self.written, moved)
+        return buffers(self.graph, steps, self.early, self.written, moved)
 
     def with_empty(self, graph: Graph, result: PlanResult) -> Graph:
         """The graph with workspaces for what XLA leaves empty in buffers of results while a plan runs, at

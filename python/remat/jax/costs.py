@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import Literal
 
 from remat.jax.devices import Device, Habits
@@ -89,6 +90,8 @@ OF_ROWS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "transpose"])
 #: Their operands are in memory: what is fused ends before them.
 LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
+#: What they are given is in memory too.
+LOOPS = frozenset(["scan", "while"])
 #: Too dear to be made again at the head of a region, whatever it would save.
 DEAR = LIBRARY | {"scan", "while", "cond", "sort", "cumsum", "fft", "cholesky", "triangular_solve", "eigh"}
 DEAR |= {"pure_callback"}
@@ -116,6 +119,11 @@ def bytes_of(v: Any) -> int:
 def is_float(aval: Any) -> bool:
     kind = getattr(aval.dtype, "kind", "")
     return kind in "fc" or "float" in str(aval.dtype)
+
+
+def is_number(aval: Any) -> bool:
+    """Not a key of random numbers, nor anything else that numpy does not know."""
+    return isinstance(aval.dtype, np.dtype)
 
 
 def is_cheap(kind: str, params: dict[str, Any]) -> bool:
@@ -202,7 +210,11 @@ def workspace_of(
     """Bytes that XLA needs while an op runs, beside what goes in and comes out."""
     habits = device.habits
     if kind == "dot_general":
+        if habits.wide_dots and all(getattr(v.aval.dtype, "itemsize", 4) == 2 for v in outs):
+            return sum(4 * math.prod(v.aval.shape) for v in {*ins, *outs})
         return partial_sums(device, params, ins, outs) if habits.split_dots else 0
+    if kind.startswith("ragged_dot") and habits.dense_groups:
+        return int(ins[2].aval.size) * bytes_of(ins[0])
     if kind == "conv_general_dilated":
         if habits.transposed_kernels:
             # Of gradients of kernels, whose batch is the features of what they read, it is what comes out.
@@ -216,11 +228,30 @@ def workspace_of(
         # The indices of the chosen elements; those of all elements are an op of their own.
         return 4 * len(ins[0].aval.shape) * math.prod(ins[0].aval.shape)
     slices = 0
-    if kind == "scan" and habits.copied_slices:
+    if kind == "scan":
         body = params["jaxpr"].jaxpr
-        of_all = params["num_consts"] + params["num_carry"]
-        slices = sum(map(bytes_of, [*body.invars[of_all:], *body.outvars[params["num_carry"] :]]))
+        of_step = body.invars[params["num_consts"] + params["num_carry"] :]
+        if habits.copied_slices:
+            slices = sum(map(bytes_of, [*of_step, *body.outvars[params["num_carry"] :]]))
+        elif habits.early_stacks:
+            slices = sum(map(bytes_of, read_in_memory(body, of_step)))
     return slices + max((peak_of(device, inner) for inner in inner_jaxprs(params)), default=0)
+
+
+def read_in_memory(jaxpr: Any, given: Sequence[Any]) -> set[Any]:
+    """Those of its inputs that dots, convolutions and loops read as they are, or through views, and those
+    that a checkpoint's second run reads, through a barrier."""
+    ops, _, _ = flatten(jaxpr, [None] * len(jaxpr.constvars), call_of)
+    root = {v: v for v in given}
+    again = (e for e in jaxpr.eqns if e.params.get("differentiated") and e.params.get("prevent_cse"))
+    found = {v for e in again for v in e.invars if not isinstance(v, Literal) and v in root}
+    for op in ops:
+        reads = [root[v] for v in op.ins if not isinstance(v, Literal) and v in root]
+        if op.kind in LIBRARY | LOOPS:
+            found.update(reads)
+        elif op.kind in VIEWS and reads:
+            root[op.outs[0]] = reads[0]
+    return found
 
 
 def padded(params: dict[str, Any], ins: Sequence[Any], outs: Sequence[Any]) -> int:
@@ -308,7 +339,7 @@ def stored_steps(
             if operands and op.kind not in VIEWS | habits.views:
                 fused[op.outs[0]] = op
         else:
-            if op.kind in LIBRARY:
+            if op.kind in LIBRARY | LOOPS:
                 store(op.ins)
             steps.append((op, read(op.ins), op.outs))
     store(outs)
@@ -317,15 +348,20 @@ def stored_steps(
 
 def peak_of(device: Device, jaxpr: Any) -> int:
     """Peak of the stored results of a jaxpr, in its order, without its inputs and results."""
-    steps, results, _ = stored_steps(device, jaxpr)
+    early_stacks = device.habits.early_stacks
+    steps, results, _ = stored_steps(device, jaxpr, operands=early_stacks)
     last = {v: i for i, (_, reads, made) in enumerate(steps) for v in [*reads, *made]}
     born = {v for _, _, made in steps for v in made} - results
-    live = peak = 0
+    if early_stacks:  # a result of a dot is copied into its stack
+        born |= {v for op, _, made in steps for v in made if op.kind in LIBRARY}
     ends: dict[int, list[Any]] = {}
     for v in born:
         ends.setdefault(last[v], []).append(v)
+    scans = [op for op, _, _ in steps if op.kind == "scan" and early_stacks]
+    early = {v for op in scans for v in op.outs[op.params["num_carry"] :]} & born
+    live = peak = sum(map(bytes_of, early))
     for i, (op, _, made) in enumerate(steps):
-        live += sum(bytes_of(v) for v in made if v in born)
+        live += sum(bytes_of(v) for v in made if v in born and v not in early)
         peak = max(peak, live + workspace_of(device, op.kind, op.params, op.ins, op.outs))
         live -= sum(map(bytes_of, ends.get(i, [])))
     return peak

@@ -31,8 +31,11 @@ def flags_with(passes: dict[str, str], flags: str) -> str:
     return " ".join([*words, f"--{name}={','.join([*before[-1:], value])}"])
 
 
-#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to. Small
+#: loops with barriers in them end the process where it hoists them.
+COMPILER_OPTIONS: dict[str, Any] = {
+    "xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"
+}
 #: Before JAX 0.6.2 XLA takes that option from the environment only, when the first computation starts. It
 #: then holds for all devices, and others need their barriers dropped.
 BY_ENVIRONMENT = jax.__version_info__ < (0, 6, 2)
@@ -74,10 +77,14 @@ class Habits:
     """Convolutions that have not the one layout that runs get transposed operands."""
     transposed_kernels: bool = False
     """Convolutions read transposed kernels; the forward half's are made when the program begins."""
-    copied_results: bool = False
-    """What a scan makes for the caller is in buffers of the loop first."""
+    early_stacks: bool = False
+    """Buffers of what scans stack are filled with zeros when the program begins."""
     copied_slices: bool = False
     """Bodies of scans read and write copies of the slices of an iteration."""
+    wide_dots: bool = False
+    """Dots of floats of 16 bits run in 32: operands and results are converted."""
+    dense_groups: bool = False
+    """Dots of groups are one dot of as many masked copies of the rows."""
     split_dots: bool = False
     """Dots with few tiles and a long sum are sums of partial results."""
     one_pass: bool = False
@@ -123,7 +130,9 @@ class Device:
 
 
 HABITS = {
-    "cpu": Habits(pooled_by_indices=True, transposed_operands=True, copied_results=True),
+    "cpu": Habits(
+        pooled_by_indices=True, transposed_operands=True, early_stacks=True, wide_dots=True, dense_groups=True
+    ),
     "cuda": Habits(
         transposed_kernels=True,
         copied_slices=True,

@@ -86,6 +86,8 @@ class FullOrder:
                 args = [self.joint.value(v, inner) for v in each.ins]
                 if traced and in_tiles(each):
                     made = [unpooled(args[0], args[1], each.params["window_dimensions"])]
+                elif traced and self.joint.is_looped(each):
+                    made = looped(each, args, zero)
                 elif traced and each is not op:
                     made = filled(each, args, zero)
                 else:
@@ -151,9 +153,11 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
 
     def later(v: Any, x: Any) -> Any:
         of = v.aval.dtype
-        if isinstance(x, jax.core.Tracer) or v.aval.shape or not jnp.issubdtype(of, jnp.floating):
+        if isinstance(x, jax.core.Tracer) or v.aval.shape or not jnp.issubdtype(of, jnp.inexact):
             return x
-        return zero.astype(of) + jnp.asarray(x, of) if keeps_in_sums(float(x), of) else x
+        both = jnp.issubdtype(of, jnp.complexfloating)
+        parts = [complex(x).real, complex(x).imag] if both else [float(x)]
+        return zero.astype(of) + jnp.asarray(x, of) if all(keeps_in_sums(y, of) for y in parts) else x
 
     if op.kind == "pow":  # XLA knows some exponents
         return op.run(args)
@@ -171,6 +175,38 @@ def filled(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
 
     run.defjvp(lambda primals, tangents: jax.jvp(lambda *xs: op.run(xs), primals, tangents))
     return run(*args)
+
+
+def looped(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
+    """Runs a scan as a loop whose buffers wait for `zero`: XLA would fill those of `lax.scan` when the
+    program begins."""
+    params = op.params
+    consts, carried, length = params["num_consts"], params["num_carry"], params["length"]
+    body = primal_of_jaxpr(params["jaxpr"])
+
+    @jax.custom_jvp
+    def run(zero: Any, *args: Any) -> list[Any]:
+        fixed, first, xs = args[:consts], args[consts : consts + carried], args[consts + carried :]
+        stacks = [jnp.broadcast_to(zero.astype(v.aval.dtype), v.aval.shape) for v in op.outs[carried:]]
+
+        def step(state: Any) -> Any:
+            n, carry, stacks = state
+            i = length - n - 1 if params["reverse"] else n
+            of_step = [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in xs]
+            made = body.evaluate([*fixed, *carry, *of_step])
+            filled = [
+                jax.lax.dynamic_update_index_in_dim(stack, y, i, 0)
+                for stack, y in zip(stacks, made[carried:], strict=True)
+            ]
+            return n + 1, made[:carried], filled
+
+        _, carry, stacks = jax.lax.while_loop(
+            lambda state: state[0] < length, step, (jnp.int32(0), list(first), stacks)
+        )
+        return [*carry, *stacks]
+
+    run.defjvp(lambda primals, tangents: jax.jvp(lambda _, *xs: op.run(xs), primals, tangents))
+    return run(zero, *args)
 
 
 def keeps_in_sums(x: float, of: Any) -> bool:

@@ -132,10 +132,9 @@ class Program:
 
     def searched(self, joint: Joint, budget: int) -> PlanResult | None:
         """The core's plan for what is alive."""
-        asked = budget - joint.copied
-        if asked <= 0:
+        if budget <= 0:
             return None
-        result = remat.plan(joint.graph, asked, executor="partitioner", host=self.host, **self.limits)
+        result = remat.plan(joint.graph, budget, executor="partitioner", host=self.host, **self.limits)
         return None if result.plan is None or result.saved is None else result
 
     def candidate(self, level: int, result: PlanResult, coarse: bool = False) -> Candidate:
@@ -185,8 +184,8 @@ def plan_within(
     that its first plan was over.
     measure: bytes that XLA takes for a plan. spare: bytes of the budget that are not to be used.
     """
-    room, graph = budget - joint.copied, joint.graph
-    asked = less = room
+    graph = joint.graph
+    asked = less = budget
     least, fastest = budget, int(graph.base_duration)
     for attempt in range(ATTEMPTS):
         if asked <= 0:
@@ -204,7 +203,7 @@ def plan_within(
         elif is_plain:
             break
         if size and attempt < ATTEMPTS - 2:
-            graph, asked = joint.with_empty(graph, result), room - attempt * budget // 200
+            graph, asked = joint.with_empty(graph, result), budget - attempt * budget // 200
         else:
             graph, asked = joint.graph, less
     return Within(None, least, fastest)

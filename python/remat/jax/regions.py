@@ -201,12 +201,15 @@ class Primal:
                 self.number[v] = len(self.number)
         self.last.update((v, len(self.ops)) for v in self.outputs if not isinstance(v, Literal))
 
-    def run(self, ops: Sequence[Op], env: dict[Any, Any], named: Callable[[Any], bool]) -> None:
-        """Runs ops; results that `named` picks carry the name of their number."""
+    def run(
+        self, ops: Sequence[Op], env: dict[Any, Any], named: Callable[[Any], bool],
+        name: Callable[[Any, Name], Any] = checkpoint_name,
+    ) -> None:  # fmt: skip
+        """Runs ops; results that `named` picks carry the name of their number, as `name` gives it."""
         for op in ops:
             made = op.run([v.val if isinstance(v, Literal) else env[v] for v in op.ins])
             for v, x in zip(op.outs, made, strict=True):
-                env[v] = checkpoint_name(x, Name.of(self, self.number[v])) if named(v) else x
+                env[v] = name(x, Name.of(self, self.number[v])) if named(v) else x
 
     def evaluate(self, args: Sequence[Any]) -> list[Any]:
         env = dict(self.values) | dict(zip(self.inputs, args, strict=True))
@@ -279,6 +282,14 @@ def _repeated_jvp(primals: Any, tangents: Any) -> Any:
     return primals[0], tangents[1]
 
 
+def savable(x: Any, name: Name) -> Any:
+    """The value with its name. A complex one is saved in two parts: `jax.checkpoint` fails to save it whole
+    (JAX 0.10)."""
+    if not jnp.iscomplexobj(x):
+        return checkpoint_name(x, name)
+    return repeated(jax.lax.complex(checkpoint_name(x.real, name), checkpoint_name(x.imag, name)), x)
+
+
 def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any]:
     """The results of the function, run in the regions of a policy; without regions, as it is. Bodies of scans
     are those of `primal`."""
@@ -291,7 +302,7 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
     def renamed(v: Any, x: Any) -> Any:
         # What a region is given stays on the device, unless it has its name in the region too.
         moved = primal.number.get(v) in offloaded
-        return checkpoint_name(x, Name.of(primal, primal.number[v])) if moved else x
+        return savable(x, Name.of(primal, primal.number[v])) if moved else x
 
     regions = []
     begin = 0
@@ -328,7 +339,7 @@ def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any
             head = {v: renamed(v, jax.lax.stop_gradient(x)) for v, x in zip(leaves, seeds, strict=True)}
             primal.run(heads, head, lambda v: False)
             inner.update((v, repeated(head[v], inner[v])) for v in ghosts)
-            primal.run(ops, inner, lambda v: primal.number[v] in saved)
+            primal.run(ops, inner, lambda v: primal.number[v] in saved, savable)
             return [inner[v] for v in outs]
 
         # A checkpoint is traced, and a trace cannot choose branches: JAX would compile them.
@@ -349,7 +360,26 @@ def load(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(policy, dict) or policy.get("format") != FORMAT:
         raise ValueError(f'{path}: no policy: "format" is not "{FORMAT}"')
+    if not is_whole(policy):
+        raise ValueError(f"{path}: a policy of which a part is missing or is something else")
     return policy
+
+
+def is_whole(policy: Any) -> bool:
+    """Has it all parts of a policy, the last region at its end?"""
+
+    def numbers(x: Any) -> bool:
+        return isinstance(x, list) and all(type(n) is int and n >= 0 for n in x)
+
+    try:
+        ends = [end for end, again, kept in policy["regions"] if numbers(again) and type(kept) is bool]
+        return (
+            type(policy["ops"]) is int and numbers(policy["saved"]) and numbers(policy.get("offloaded", []))
+            and numbers(ends) and ends == sorted(ends) and ends[-1:] in ([], [policy["ops"]])
+            and len(ends) == len(policy["regions"]) and all(map(is_whole, policy["scans"].values()))
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
 
 
 def is_array(x: Any) -> bool:
@@ -381,6 +411,10 @@ def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., 
             raise ValueError(
                 f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
                 "another model, or another version of JAX"
+            )
+        if not set(chosen["saved"]) <= set(primal.number.values()):
+            raise ValueError(
+                f"the policy saves results that the function, which has {len(primal.number)}, has not"
             )
         outs = run_regions(with_scans(primal, chosen["scans"]), chosen, arrays)
         return jax.tree_util.tree_unflatten(found[0], outs)

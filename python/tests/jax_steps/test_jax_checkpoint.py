@@ -152,6 +152,7 @@ def test_arguments_by_name_and_negative_argnums_are_those_of_value_and_grad() ->
         fn.plan(x, weights, **more)
         got, wanted = (jitted(jax.value_and_grad(partial(f, x, **more)))(weights) for f in (fn, loss))
         assert same(got, wanted)
+    assert same(planned(loss, "100%", argnums=np.int64(1))(x, weights), loss(x, weights))
     for argnums in (-3, 2):
         with pytest.raises(remat.UsageError, match=f"argnums names argument {argnums} of a call with 2"):
             planned(loss, argnums=argnums).plan(x, weights, twice=True)
@@ -203,6 +204,13 @@ def test_a_policy_of_another_function_and_a_file_that_is_none_are_refused(six: A
     path.write_text(json.dumps({"format": "other"}))
     with pytest.raises(ValueError, match='no policy: "format" is not'):
         rj.apply(mlp, path)
+    policy = six.last().policy
+    for wrong in ({"scans": None}, {"regions": [[3]]}, {"regions": [[3, [], True]]}, {"saved": ["a"]}):
+        path.write_text(json.dumps({**policy, **wrong}))
+        with pytest.raises(ValueError, match="a part is missing"):
+            rj.apply(mlp, path)
+    with pytest.raises(ValueError, match="saves results that the function"):
+        rj.apply(mlp, {**policy, "saved": [10**6]})(*arguments())
     with pytest.raises(remat.RematError, match="No such file"):
         six.save(tmp_path / "none" / "policy.json")
 
@@ -268,6 +276,17 @@ def test_what_is_no_function_or_no_amount_is_refused_at_once() -> None:
     for fn, budget, message in wrong:
         with pytest.raises(remat.RematError, match=message):
             remat.jax.checkpoint(fn, budget)
+
+
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="this JAX has no references")
+def test_references_are_refused_with_their_line() -> None:
+    def writes(weights: Any, x: Any) -> Any:
+        kept = jax.new_ref(x)
+        kept[...] = jnp.sin(kept[...])
+        return mlp(weights, kept[...])
+
+    with pytest.raises(remat.UsageError, match=r"test_jax_checkpoint.py:\d+ \(writes\) makes a reference"):
+        planned(writes).plan(*arguments())
 
 
 def test_callbacks_are_refused_with_their_line() -> None:
@@ -489,10 +508,41 @@ def test_names_of_the_users_own_cost_nothing_and_work_in_checkpoints_of_the_user
     assert jaxpr.count("sin ") == plain.count("sin ")
 
 
+def test_the_plain_step_is_that_of_the_function_as_it_is_written() -> None:
+    """JAX differentiates calls of jit as one, and makes another step of their ops."""
+
+    def net(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jax.nn.softplus(x @ w)
+        return x.mean()
+
+    def loss(weights: Any, x: Any) -> Any:
+        slope, curve = jax.jvp(jax.grad(lambda x: net(weights, x)), (x,), (jnp.cos(x),))
+        return net(weights, x) + (slope**2).sum() + (curve * x).sum()
+
+    args = arguments(2)
+    fn = planned(loss, "100%")
+    step = jitted(jax.value_and_grad(loss)).lower(*args).compile()
+    assert fn.plan(*args).temporary == step.memory_analysis().temp_size_in_bytes
+    assert fn.report.executor == "none"
+    assert same(jitted(jax.value_and_grad(fn))(*args), step(*args))
+
+
+def test_numbers_that_python_takes_for_equal_have_plans_of_their_own() -> None:
+    def loss(x: Any, c: Any) -> Any:
+        return (x * jnp.arctan2(c, -1.0)).sum()
+
+    fn, x = planned(loss, "100%"), jnp.ones(3)
+    assert [float(fn(x, c)) for c in (0.0, -0.0)] == [float(loss(x, c)) for c in (0.0, -0.0)]
+    _ = [fn(x, float("nan")) for _ in range(2)]
+    assert len(fn._entries) == 3
+
+
 def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
     weights, x = arguments()
     for fn, args, message in [
-        (planned(lambda w, x: x), (weights, x), "must return a scalar loss"),
+        (planned(lambda w, x: x), (weights, x), "must return a real scalar loss"),
+        (planned(lambda w, x: w[0].sum() * 1j), (weights, x), "must return a real scalar loss"),
         (planned(lambda w, x: (x.sum(), x)), (weights, x), "has_aux=True is for"),
         (planned(mlp, argnums=3), (weights, x), "argument 3 of a call with 2"),
         (planned(lambda w, i: w[0].sum(), argnums=1), (weights, jnp.arange(3)), "no array of floats"),
@@ -576,6 +626,8 @@ def test_a_block_in_a_scan_of_the_users_own() -> None:
     assert block.report.compiled <= block.report.budget
     with pytest.raises(remat.UsageError, match="takes \\(carry, x\\), not 1"):
         rj.policy(lambda x: x, "60%", iterations=8)(x)
+    with pytest.raises(remat.UsageError, match="iterations must be a number of 1 or more, not 2.5"):
+        rj.policy(body, "60%", iterations=2.5)  # type: ignore[arg-type]
 
 
 def test_a_block_by_itself() -> None:

@@ -184,6 +184,26 @@ def test_loops_run_op_by_op_where_jit_is_disabled(way: Any) -> None:
         assert [equal(a, b) for a, b in zip(plain, other, strict=True)] == [True] * len(plain)
 
 
+def spectra(weights: Any, x: Any) -> Any:
+    """Complex values, which JAX cannot save by name as they are."""
+    w, phase = weights
+    z = jnp.exp(1j * (x @ w))
+    f = jnp.fft.fft(z * jnp.conj(z) * z) * phase
+    return ((f @ (w + 1j * w.T)).real ** 2 + f.imag).mean(), {"phase": f[0]}
+
+
+def test_complex_values_are_saved() -> None:
+    r = np.random.RandomState(0)
+    args = (jnp.asarray(r.randn(8, 8) / 3), jnp.asarray(r.randn(8) + 1j)), jnp.asarray(r.randn(6, 8))
+    for seed in range(4):
+        fn = planned(spectra, args, seed)
+        with jax.disable_jit():
+            plain, other = leaves(step(spectra)(*args)), leaves(step(fn)(*args))
+        assert [equal(a, b) for a, b in zip(plain, other, strict=True)] == [True] * len(plain)
+        plain, other = leaves(jitted(step(spectra))(*args)), leaves(jitted(step(fn))(*args))
+        assert all(np.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in zip(plain, other, strict=True))
+
+
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_results_under_jit_are_equal_to_twelve_digits(seed: int) -> None:
     assert difference(seed, in_full_order if seed % 2 else planned)[0] < 1e-12
