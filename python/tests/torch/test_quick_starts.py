@@ -56,12 +56,12 @@ def planned_calls(monkeypatch) -> list[Any]:
     return found
 
 
-def test_a_model_in_one_graph_is_not_run_by_fit(planned_calls) -> None:
+def test_a_model_in_one_graph_runs_one_forward_in_fit(planned_calls) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     x = torch.randn(32, 64)
     fitted = fit(model, x, "100%")
-    assert planned_calls == []
+    assert len(planned_calls) == 1
     assert len(fitted.remat.parts) == 2
     for each in (model, fitted):
         each.zero_grad()
@@ -70,7 +70,7 @@ def test_a_model_in_one_graph_is_not_run_by_fit(planned_calls) -> None:
         if each is model:
             expected = gradients
     assert all(a.equal(b) for a, b in zip(gradients, expected, strict=True))
-    assert len(planned_calls) == 1
+    assert len(planned_calls) == 2
 
 
 @pytest.mark.parametrize("make", [Broken, Uncompiled])

@@ -212,6 +212,8 @@ def _is_walked(kind: type) -> bool:
 class WritesNoted(TorchDispatchMode):
     """Inside the block, `note` is called with each tensor that an op is about to write to."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, note: Callable[[torch.Tensor], object]) -> None:
         super().__init__()
         self._note = note
