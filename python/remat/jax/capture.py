@@ -25,6 +25,7 @@ from remat.jax.costs import (
     is_number,
     is_of_rows,
     seconds_of,
+    stacked,
     transposed,
     workspace_of,
 )
@@ -85,11 +86,6 @@ def can_loop(op: Op) -> bool:
     if op.kind != "scan" or op.params["unroll"] != 1:
         return False
     return bool(stacked(op)) and all(is_number(v.aval) for v in stacked(op))
-
-
-def stacked(op: Op) -> Sequence[Any]:
-    """What a scan makes in each iteration."""
-    return op.outs[op.params["num_carry"] :]
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:

@@ -238,6 +238,11 @@ def workspace_of(
     return slices + max((peak_of(device, inner) for inner in inner_jaxprs(params)), default=0)
 
 
+def stacked(op: Op) -> Sequence[Any]:
+    """What a scan makes in each iteration."""
+    return op.outs[op.params["num_carry"] :]
+
+
 def read_in_memory(jaxpr: Any, given: Sequence[Any]) -> set[Any]:
     """Those of its inputs that dots, convolutions and loops read as they are, or through views, and those
     that a checkpoint's second run reads, through a barrier."""
@@ -358,7 +363,7 @@ def peak_of(device: Device, jaxpr: Any) -> int:
     for v in born:
         ends.setdefault(last[v], []).append(v)
     scans = [op for op, _, _ in steps if op.kind == "scan" and early_stacks]
-    early = {v for op in scans for v in op.outs[op.params["num_carry"] :]} & born
+    early = {v for op in scans for v in stacked(op)} & born
     live = peak = sum(map(bytes_of, early))
     for i, (op, _, made) in enumerate(steps):
         live += sum(bytes_of(v) for v in made if v in born and v not in early)

@@ -13,7 +13,7 @@ from jax.extend.core import Literal
 
 from remat.errors import UsageError
 from remat.jax.capture import Joint, in_tiles
-from remat.jax.costs import LIBRARY, bytes_of
+from remat.jax.costs import LIBRARY, bytes_of, stacked
 from remat.jax.regions import Op, Primal, primal_of_jaxpr
 
 #: Ops between which XLA is free, and those of their results that are read later.
@@ -187,7 +187,7 @@ def looped(op: Op, args: Sequence[Any], zero: Any) -> list[Any]:
     @jax.custom_jvp
     def run(zero: Any, *args: Any) -> list[Any]:
         fixed, first, xs = args[:consts], args[consts : consts + carried], args[consts + carried :]
-        stacks = [jnp.broadcast_to(zero.astype(v.aval.dtype), v.aval.shape) for v in op.outs[carried:]]
+        stacks = [jnp.broadcast_to(zero.astype(v.aval.dtype), v.aval.shape) for v in stacked(op)]
 
         def step(state: Any) -> Any:
             n, carry, stacks = state

@@ -177,7 +177,7 @@ def _traced(
         if one_graph:
             raise NotOneGraphError(why)
         log.warning("%s", why)
-    unordered = None if session.sharding is not None else hooks_out_of_order(model)
+    unordered = None if session.sharding is not None else hooks_out_of_order(model.parameters())
     if one_graph and unordered is not None:
         raise NotOneGraphError(unordered)
     if asked.verify and session.sharding is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 import torch
 
@@ -83,24 +84,31 @@ def casting(casts: Casts) -> Iterator[None]:
         yield
 
 
-def settings_of_traces() -> tuple[object, ...]:
+class TraceSettings(NamedTuple):
     """Settings by which ops that are made of others choose these: attention, recurrent layers, norms, einsum.
 
-    Tracing does that once, and Dynamo does not look at them. With those of kernels, which decide about bytes
-    and times.
+    Tracing does that once, and Dynamo does not look at them. kernels: they decide about bytes and times too.
     """
-    backends, attention = torch.backends, torch.backends.cuda
-    return (
-        attention.flash_sdp_enabled(),
-        attention.mem_efficient_sdp_enabled(),
-        attention.math_sdp_enabled(),
-        attention.cudnn_sdp_enabled(),
-        attention.fp16_bf16_reduction_math_sdp_allowed(),
-        attention_priority(),
-        KernelSettings.now(),
-        backends.opt_einsum.enabled,
-        backends.opt_einsum.strategy,
-    )
+
+    kernels: KernelSettings
+    attention: tuple[object, ...]
+    einsum: tuple[object, ...]
+
+    @classmethod
+    def now(cls) -> TraceSettings:
+        einsum, attention = torch.backends.opt_einsum, torch.backends.cuda
+        return cls(
+            KernelSettings.now(),
+            (
+                attention.flash_sdp_enabled(),
+                attention.mem_efficient_sdp_enabled(),
+                attention.math_sdp_enabled(),
+                attention.cudnn_sdp_enabled(),
+                attention.fp16_bf16_reduction_math_sdp_allowed(),
+                attention_priority(),
+            ),
+            (einsum.enabled, einsum.strategy),
+        )
 
 
 @contextmanager

@@ -88,8 +88,8 @@ class Costs:
         values: of a real run of the step, for ops that refuse others or read them.
         """
         values = values or RealValues.none()
-        if self.source == "measured" and environment() != self._environment:  # settings of kernels
-            self.known, self._alike, self._environment = None, Alike(), environment()
+        if (now := environment()) != self._environment:  # settings of kernels
+            self.known, self._alike, self._environment = None, Alike(), now
         nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
         signatures = {i: signature(node) for i, node in nodes.items()}
         if self.known is None:

@@ -91,17 +91,14 @@ class Recorded:
     def follow(self) -> None:
         self.followed = True
 
-    def leave_room(self, size: int | None, calls: int) -> tuple[int, dict[Kind, EagerPlan]]:
-        """Later plans are for steps beside which the others of so many calls keep this for their backwards;
-        None: as before. Returns the size and the plans so far.
-        """
-        self.calls, before = calls, (self.others, dict(self.plans))
-        if size is not None:
-            self.others = size
-            self.around = {adds: each.beside(size) for adds, each in self.around.items()}
-            self.plans.clear()
-            self.beyond.clear()
-        return before
+    def for_calls(self, calls: int) -> None:
+        """So many calls before a backward were planned for, as far as that is possible."""
+        self.calls = calls
+
+    def beside(self, others: int) -> Recorded:
+        """The record, without plans, for steps beside which other calls keep this for their backwards."""
+        around = {adds: each.beside(others) for adds, each in self.around.items()}
+        return replace(self, plans={}, around=around, beyond={}, others=others)
 
     def is_tight(self, plan: EagerPlan) -> bool:
         """True if no step without recomputation was measured, and little room is left."""

@@ -366,20 +366,19 @@ class EagerSession:
     def _leave_room(self, shape: Shape, adds: bool, call: Call) -> None:
         """Plans of a shape are made anew if more calls come before a backward than they are for."""
         kind = Kind(self._nearest(adds), shape.dropped or frozenset())
-        for each in shape.recorded:
+        for each in list(shape.recorded):
             if each.calls >= self._calls or kind.adds not in each.around:
                 continue
-            size = self._preparation.kept_by_others(each, kind, self._calls - 1)
-            others, before = each.leave_room(size, self._calls)
+            each.for_calls(self._calls)
+            others = self._preparation.kept_by_others(each, kind, self._calls - 1)
             try:
-                if size is not None:
-                    self._plan(each, kind, call)
-                    for plan in before.values():
+                if others is not None:
+                    self._plan(roomy := each.beside(others), kind, call)
+                    for plan in shape.exchange(each, roomy):
                         self.report.forget(plan.report)
                     continue
             except remat.NoPlanError:
-                each.leave_room(others, self._calls)
-            each.plans.update(before)
+                pass
             self._say(
                 "together",
                 f"no plans for {self._calls} calls before a backward were found that keep the budget "
@@ -540,7 +539,7 @@ class EagerSession:
 
 def _which(planned: Mapping[Kind, int]) -> str:
     """Says of which steps an error is, if others were planned, which need these bytes."""
-    if not any(not kind.adds for kind in planned):
+    if all(kind.adds for kind in planned):
         return ""
     return (
         " (this is a step that adds to existing gradients; accumulate=False plans for those alone that make "

@@ -80,6 +80,11 @@ class Shape:
         """Further calls run without one."""
         self.planless = True
 
+    def exchange(self, old: Recorded, new: Recorded) -> list[EagerPlan]:
+        """Another record of the same ops in place of this one, whose plans are returned."""
+        self.recorded[:] = [new if each is old else each for each in self.recorded]
+        return list(old.plans.values())
+
     def note_followed(self, plan: EagerPlan | None) -> None:
         """A call had the ops of this plan."""
         for each in self.recorded:

@@ -71,7 +71,6 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         if _hooks_of_all_modules() != hooks_planned_for:
             session.say_other_hooks()
             return call(*args, **kwargs)  # Dynamo does not check them again
-        session.look_at_hooks()
         nonlocal planned, left
         if left is not None and left.hooks != _hooks_of(session):
             if left.forget():

@@ -92,9 +92,8 @@ class Preparation:
         session, options = self.session, self.session.shared.options
         in_order = options.executor == "boxed" and not options.verify  # which compares more
         alone = options.group is None and session.sharding is None and session.is_one_graph
-        if not (in_order and alone and session.shared.report.parts):
-            return
-        if not can_run(self.model, self.sample_inputs):
+        planned = in_order and alone and session.shared.report.parts
+        if not (planned and can_run(self.model, self.sample_inputs)):
             return
         eager = partial(call_with, eager_call(self.model), self.sample_inputs)
         with phase("verify"), self._untouched() as snapshot, session.shared.proving():

@@ -22,7 +22,7 @@ from ..base.account import account, phase, since
 from ..base.errors import UnplannableError, UnsupportedModelError, log
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
-from ..base.modes import Casts, casts_now, modes_kept, settings_of_traces
+from ..base.modes import Casts, TraceSettings, casts_now, modes_kept
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
@@ -135,9 +135,11 @@ class Region:
     in memory since the last query.
     """
 
-    def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
+    def __init__(
+        self, shared: Shared, gm: fx.GraphModule, number: int, frame: int, settings: TraceSettings
+    ) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
-        self.settings, self.kernels = settings_of_traces(), KernelSettings.now()
+        self.settings = settings
         self.is_reentrant = has_reentrant_checkpoint(gm)
         self.variants: dict[Key, Variant] = {}
         # The last trace without symbols, by form.
@@ -468,7 +470,7 @@ class Region:
     def _check_kernels(self, variant: Variant) -> None:
         """A backward starts. Raises UsageError if ops would run again by other kernels than before."""
         again = 0 if variant.planned is None else variant.planned.report.recomputed_steps
-        if again and KernelSettings.now() != self.kernels:
+        if again and KernelSettings.now() != self.settings.kernels:
             raise remat.UsageError(
                 "remat: the settings of kernels (torch.backends.mkldnn, cudnn, deterministic algorithms) are "
                 f"not those of the forward, of which {again} ops run again: call the backward inside the "

@@ -18,7 +18,7 @@ from ..base.allocator import bytes_left
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.given import as_traced
-from ..base.modes import modes_kept, settings_of_traces
+from ..base.modes import TraceSettings, modes_kept
 from ..base.private import (
     _dynamo,
     graph_task,
@@ -109,7 +109,7 @@ class Session:
         if self.one_graph and self.shared.is_preparing and self.regions:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
         if traces_numpy(gm):
-            self._look_twice(
+            self._doubt_trace(
                 "numpy inside the model is traced as functions of torch, which round otherwise and draw from "
                 "PyTorch's generator",
                 'executor="eager" runs numpy',
@@ -118,7 +118,8 @@ class Session:
         # No piece of a graph is being compiled.
         frame, times = compiled_frame(default=-1 - number)
         # Tracing chooses kernels by settings that Dynamo does not look at.
-        of = {settings_of_traces(): self._region(gm, number, frame)}
+        settings = TraceSettings.now()
+        of = {settings: self._region(gm, number, frame, settings)}
         if not self._knows_model:
             warn_at_recompile_limit(times)
         # Replaces it, if it cannot be traced.
@@ -130,10 +131,10 @@ class Session:
                 if not self._probing and instead:
                     self.graph_calls += 1
                     return instead[0](*args)
-                args, settings = as_traced(args), settings_of_traces()
+                args, settings = as_traced(args), TraceSettings.now()
                 if settings not in of:
                     with self.shared.bookkeeping:
-                        of[settings] = self._region(gm, next(self._numbers), frame)
+                        of[settings] = self._region(gm, next(self._numbers), frame, settings)
                 region = of[settings]
                 try:
                     return self._call(region, args)
@@ -148,9 +149,9 @@ class Session:
         disable: Any = _dynamo.disable
         return disable(run, reason="remat runs its own graphs")
 
-    def _region(self, gm: fx.GraphModule, number: int, frame: int) -> Region:
+    def _region(self, gm: fx.GraphModule, number: int, frame: int, settings: TraceSettings) -> Region:
         with phase("capture"):
-            region = Region(self.shared, gm, number, frame)
+            region = Region(self.shared, gm, number, frame, settings)
             region.inherit([other for other in reversed(self.regions) if other.frame == frame])
         self.regions.append(region)
         return region
@@ -166,6 +167,8 @@ class Session:
                 "use_reentrant=False it does not)"
             )
         key = region.key(args, training)
+        if training:
+            self._look_at_hooks(args)
         with self.shared.bookkeeping:
             if training:
                 self._start_call(region)
@@ -356,12 +359,12 @@ class Session:
             raise NotOneGraphError(f"tracing its more than {_MOST_OPS:,} ops may take more than a minute")
 
     def _doubt(self, reason: str) -> None:
-        self._look_twice(
+        self._doubt_trace(
             reason,
             'the last bits of gradients can differ from eager mode (executor="eager" has its bits)',
         )
 
-    def _look_twice(self, reason: str, then: str) -> None:
+    def _doubt_trace(self, reason: str, then: str) -> None:
         """A trace may have other results: `fit` takes eager mode if it may, else a warning says so."""
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(reason)
@@ -369,7 +372,7 @@ class Session:
 
     def say_other_outputs(self) -> None:
         """A planned forward has other outputs than eager mode."""
-        self._look_twice("its trace has other outputs than eager mode", 'executor="eager" has the same')
+        self._doubt_trace("its trace has other outputs than eager mode", 'executor="eager" has the same')
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
@@ -389,10 +392,11 @@ class Session:
             f"({self.unplanned.where()})",
         )
 
-    def look_at_hooks(self) -> None:
+    def _look_at_hooks(self, args: Sequence[Any]) -> None:
         """Warns of hooks of parameters that run in another order."""
-        model = self.shared.surroundings.model
-        why = None if model is None or self.sharding is not None else hooks_out_of_order(model)
+        if not self._knows_model or self.sharding is not None:
+            return
+        why = hooks_out_of_order(arg for arg in args if isinstance(arg, torch.nn.Parameter))
         if why is not None:
             self.shared.warn_once(f'{why} (executor="eager" keeps the order; fit again with the hooks)')
 

@@ -19,7 +19,13 @@ import torch
 import remat
 
 from ..base.optimizers import step_alone
-from ..base.private import accumulate_hooks, has_tensor_hooks, optimizers_in_backward, refuse_clipping
+from ..base.private import (
+    accumulate_hooks,
+    has_tensor_hooks,
+    optimizers_in_backward,
+    refuse_clipping,
+    tensor_hooks,
+)
 from ..trace.gradients import STEPPED_KIND, End
 
 _Group = Mapping[str, Any]
@@ -84,13 +90,13 @@ class StepHook:
         refuse_clipping(_refuse_if_stepped)
 
 
-def hooks_out_of_order(model: torch.nn.Module) -> str | None:
+def hooks_out_of_order(parameters: Iterable[torch.Tensor]) -> str | None:
     """Why what hooks of parameters do may differ from eager mode in a traced step; None if it does not.
 
     Its backward returns all gradients at its end, and autograd calls the hooks in an order of its own. That
     of one hook, and of optimizers that step in the backward, does not matter.
     """
-    count = sum(map(_has_hooks, (p for p in model.parameters() if p.requires_grad)))
+    count = sum(p.requires_grad and any(tensor_hooks(p)) and _have_an_order(p) for p in parameters)
     if count < 2:
         return None
     return (
@@ -99,7 +105,8 @@ def hooks_out_of_order(model: torch.nn.Module) -> str | None:
     )
 
 
-def _has_hooks(parameter: torch.Tensor) -> bool:
+def _have_an_order(parameter: torch.Tensor) -> bool:
+    """Of its hooks."""
     others = any(not isinstance(hook, StepHook) for hook in accumulate_hooks(parameter))
     return has_tensor_hooks(parameter) or (others and not optimizers_in_backward(parameter))
 
