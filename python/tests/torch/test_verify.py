@@ -86,7 +86,7 @@ def bad() -> tuple[nn.Module, torch.Tensor]:
 
 def test_the_doctor_ends_with_an_exit_code_and_one_line_for_what_is_wrong(capsys, monkeypatch) -> None:
     # Else `fit` would see it, and take eager mode.
-    monkeypatch.setattr(Preparation, "_compare_forwards", lambda self: None)
+    monkeypatch.setattr(Preparation, "_compare_with_eager_mode", lambda self: None)
     here = __name__
     assert doctor.main([f"{here}:good", "--budget", "90%"]) == 0
     assert "equal bit for bit" in capsys.readouterr().out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -19,9 +18,9 @@ from ..base.errors import NothingToPlanError, UnsupportedModelError, log
 from ..base.given import can_run
 from ..base.nodes import dense_bytes
 from ..base.private import eager_call
-from ..base.saved import NotSavedError, digests_of, digests_without_saving
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
+from .comparison import HostSaves, Made, differs_in, made_by
 from .fitted import call_with, loss_in
 from .loss import Loss, NoLossError, measured_loss, rise_of, value_of
 from .pipeline import device_of
@@ -84,32 +83,40 @@ class Preparation:
                 self._plan()
             finally:
                 self.session.say_breaks()
-            self._compare_forwards()
+            self._compare_with_eager_mode()
 
-    def _compare_forwards(self) -> None:
-        """Compares a planned forward with one in eager mode: a trace may be of another program, such as the
-        other branch of `if torch.compiler.is_compiling()`. Nothing is kept for a backward of the latter."""
+    def _compare_with_eager_mode(self) -> None:
+        """Compares a planned step with one in eager mode: a trace may be of another program, such as the
+        other branch of `if torch.compiler.is_compiling()`, or add up gradients in another order."""
         session, options = self.session, self.session.shared.options
         in_order = options.executor == "boxed" and not options.verify  # which compares more
         alone = options.group is None and session.sharding is None and session.is_one_graph
         planned = in_order and alone and session.shared.report.parts
         if not (planned and can_run(self.model, self.sample_inputs)):
             return
-        eager = partial(call_with, eager_call(self.model), self.sample_inputs)
+        saves = HostSaves([*self._trained(), *self.model.buffers()])
         with phase("verify"), self._untouched() as snapshot, session.shared.proving():
-            found = digests_of(self._forward())
+            found = self._made_by(self._forward)
             session.shared.watch.give_up()
+            snapshot.restore()
             try:
-                snapshot.restore()
-                expected = digests_without_saving(eager)
-                if found == expected:
-                    return
-                snapshot.restore()
-                if digests_without_saving(eager) != expected:
-                    return  # eager mode itself differs from run to run
-            except (NotSavedError, UnsupportedModelError):
+                with saves.watched():
+                    expected = self._made_by(self._in_eager_mode)
+                    kind = differs_in(found, expected)
+                    if kind is None:
+                        return
+                    snapshot.restore()
+                    if differs_in(self._made_by(self._in_eager_mode), expected) is not None:
+                        return  # eager mode itself differs from run to run
+            except UnsupportedModelError:
                 return
-        session.say_other_outputs()
+        session.say_other_results(kind)
+
+    def _in_eager_mode(self) -> Any:
+        return call_with(eager_call(self.model), self.sample_inputs)
+
+    def _made_by(self, call: Callable[[], Any]) -> Made:
+        return made_by(call, self._results, [t for t in self._trained() if t.requires_grad])
 
     def _device(self) -> torch.device:
         return device_of([*self.model.parameters(), *tree_leaves(self.sample_inputs)])
@@ -219,8 +226,7 @@ class Preparation:
         settled = session.shared.surroundings.settle(tree_leaves(self.sample_inputs), self._device())
         peak = self._measured_peak() + settled.size("reserve")
         if session.shared.options.accumulate is not False:
-            trained = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
-            peak += sum(dense_bytes(t) for t in trained if t.requires_grad)
+            peak += sum(dense_bytes(t) for t in self._trained() if t.requires_grad)
         snapshot.restore()
         budget = remat.parse_bytes(settled.budget, peak, floor=0)
         text = f"nothing of this model has a plan, it runs as in eager mode: {where}"
@@ -248,13 +254,16 @@ class Preparation:
         """Runs a step; its observations hold for training if its loss is known."""
         outputs, shared = self._forward(), self.session.shared
         graded = [t for t in self._results(outputs) if takes_gradient(t)]
-        trained = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
-        sources = [t for t in trained if t.requires_grad]
+        sources = [t for t in self._trained() if t.requires_grad]
         knows_loss = all(t.numel() == 1 for t in graded)
         tangents = None if knows_loss else tangents_of(graded)
         with shared.measuring() if knows_loss else shared.proving():
             if graded and sources:
                 torch.autograd.grad(graded, sources, tangents, allow_unused=True)
+
+    def _trained(self) -> list[torch.Tensor]:
+        """Parameters and inputs."""
+        return [*self.model.parameters(), *tensors_in(self.sample_inputs)]
 
     def _results(self, outputs: Any) -> list[torch.Tensor]:
         """The outputs that get gradients: the loss, if known."""
@@ -312,8 +321,7 @@ class Preparation:
         if of_the_moment or len(self._kinds()) == 1 or self.session.sharding is not None:
             yield
             return
-        tensors = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
-        kept = [(t, t.grad) for t in tensors if t.is_leaf and t.grad is not None]
+        kept = [(t, t.grad) for t in self._trained() if t.is_leaf and t.grad is not None]
         for tensor, _ in kept:
             tensor.grad = None
         try:

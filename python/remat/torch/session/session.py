@@ -370,9 +370,9 @@ class Session:
             raise NotOneGraphError(reason)
         self.shared.warn_once(f"{reason}: {then}")
 
-    def say_other_outputs(self) -> None:
-        """A planned forward has other outputs than eager mode."""
-        self._doubt_trace("its trace has other outputs than eager mode", 'executor="eager" has the same')
+    def say_other_results(self, kind: str) -> None:
+        """A planned step has other results of this kind than eager mode."""
+        self._doubt_trace(f"its trace has other {kind} than eager mode", 'executor="eager" has the same')
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
