@@ -11,11 +11,12 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.account import account
-from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, in_a_line, log
+from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
 from .base.fitted_module import report_of
 from .base.given import check_step, mistraced_part
 from .base.private import compiled_part
 from .base.progress import progress_line
+from .base.reasons import in_a_line
 from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
 from .plan.model_report import ModelReport
@@ -155,6 +156,9 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
         raise why if isinstance(why, NothingToPlanError) else error from None
     except UnsupportedModelError as error:
         raise error if isinstance(why, NotOneGraphError) else why from None
+    except remat.NoPlanError:
+        log.warning("the step was planned for eager mode: %s", why)
+        raise
     log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
     return fitted
 

@@ -15,6 +15,7 @@ from remat.torch.executors import regions, steps
 from remat.torch.executors.recording import tensors_like
 from remat.torch.run import replay
 from remat.torch.session import region
+from remat.torch.session.prepare import Preparation
 from remat.torch.session.untouched import Snapshot
 from remat.torch.trace import inplace, kernels
 from remat.torch.trace.floats import Marks
@@ -139,6 +140,7 @@ def products_with_numbers_are_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_grammar_finds_what_was_mended(
     monkeypatch: pytest.MonkeyPatch, take_out: Callable[[pytest.MonkeyPatch], None], numbers: list[int]
 ) -> None:
-    """PyTorch's own tracing may differ in the same."""
+    """PyTorch's own tracing may differ in the same. `fit` itself would find some, and take eager mode."""
+    monkeypatch.setattr(Preparation, "_compare_with_eager_mode", lambda self: None)
     take_out(monkeypatch)
     assert any(check(number).kind in ("wrong", "PyTorch") for number in numbers)

@@ -37,12 +37,6 @@ class VerificationError(remat.RematError):
     """A planned step made other bits than eager mode, or needed more than its budget (option `verify`)."""
 
 
-def in_a_line(error: Exception) -> str:
-    """Its type and the first line of its message."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
 def errors_stand_alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Strips the frames of Dynamo and AOTAutograd from errors of remat, which hide the one line that matters.
     They are logged at level DEBUG.

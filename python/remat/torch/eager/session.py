@@ -13,13 +13,14 @@ import remat
 
 from ..base.allocator import is_traced
 from ..base.devices import default_device, runtime_of
-from ..base.errors import VerificationError, errors_stand_alone, in_a_line, log
+from ..base.errors import VerificationError, errors_stand_alone, log
 from ..base.fitted_module import fitted_module
 from ..base.given import arguments_in
 from ..base.held import Holder, tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import eager_call, foreign_modes, is_transformed, packs_saved_tensors
+from ..base.reasons import in_a_line
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import is_amount

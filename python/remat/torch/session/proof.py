@@ -170,7 +170,7 @@ def tangents_of(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Gradients of the outputs, the same at each call: 1 for a loss, random numbers for all others."""
     generator = torch.Generator().manual_seed(0)
     return [
-        torch.ones_like(output)
+        torch.ones_like(output).as_subclass(torch.Tensor)  # as `backward` makes them
         if output.numel() == 1
         else torch.randn(output.shape, generator=generator, dtype=output.dtype).to(output.device)
         for output in outputs

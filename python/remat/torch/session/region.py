@@ -37,6 +37,7 @@ from ..base.private import (
     write_count,
 )
 from ..base.progress import progress_line
+from ..base.reasons import in_a_line
 from ..base.step import OutputUse
 from ..base.storages import has_data
 from ..base.turns import one_at_a_time
@@ -76,7 +77,7 @@ class UntraceableError(Exception):
     """A graph of Dynamo that cannot be traced or planned. gm: for these inputs; cause: the error."""
 
     def __init__(self, gm: fx.GraphModule, cause: Exception) -> None:
-        super().__init__(str(cause).strip().partition("\n")[0] or type(cause).__name__)
+        super().__init__(in_a_line(cause))
         self.gm, self.cause = gm, cause
 
 

@@ -25,7 +25,6 @@ from ..base.errors import log
 from ..base.garbage import collected_later
 from ..base.nodes import module_path, source_line, source_of
 from ..base.private import (
-    BREAKING_ERRORS,
     _symbolic_trace,
     changing_numbers,
     compiled_functions,
@@ -41,12 +40,11 @@ from ..base.private import (
     traced_ops,
     without_names,
 )
+from ..base.reasons import first_sentence, in_a_line
 from ..base.turns import is_turn_of_another, one_at_a_time
 from .tracing import permissive_tracing
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+| ?0x[0-9a-f]{6,}")
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
-_SENTENCES = re.compile(r"\. (?=[A-Z])")
 # Folders of our own code that runs during a model's call, and does not belong to the model.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _OURS = tuple(_PACKAGE + part + os.sep for part in ("base", "cost", "plan", "run", "session", "trace"))
@@ -267,20 +265,20 @@ def _spot_left(code: CodeType, attempt: Any, why: str) -> Spot | None:
     file, line = attempt.fail_user_frame_filename, attempt.fail_user_frame_lineno
     if not file or not line:
         file, line = code.co_filename, code.co_firstlineno
-    return Spot(name, _place(file, line), _first_sentence(reason or str(attempt.fail_type)))
+    return Spot(name, _place(file, line), first_sentence(reason or str(attempt.fail_type)))
 
 
 def _spot_failed(code: CodeType, failure: Exception) -> Spot:
     """Of code with which Dynamo failed."""
     name = getattr(code, "co_qualname", code.co_name)
-    return Spot(name, _place(code.co_filename, code.co_firstlineno), reason_of(failure))
+    return Spot(name, _place(code.co_filename, code.co_firstlineno), in_a_line(failure))
 
 
 def spot_of_node(node: fx.Node, failure: Exception) -> Spot:
     """The source of a node of Dynamo's graph."""
     if source_of(node) is None and module_path(node):
-        return Spot(f"module {module_path(node)}", "of unknown place", reason_of(failure))
-    return Spot(_function_of(node), source_line(node) or "of unknown place", reason_of(failure))
+        return Spot(f"module {module_path(node)}", "of unknown place", in_a_line(failure))
+    return Spot(_function_of(node), source_line(node) or "of unknown place", in_a_line(failure))
 
 
 def spot_of_graph(gm: fx.GraphModule, failure: Exception) -> Spot:
@@ -288,24 +286,13 @@ def spot_of_graph(gm: fx.GraphModule, failure: Exception) -> Spot:
     called = [node for node in gm.graph.nodes if node.op.startswith("call_")]
     nodes = [node for node in called if source_line(node)] or called
     if not nodes:
-        return Spot("code", "of unknown place", reason_of(failure))
+        return Spot("code", "of unknown place", in_a_line(failure))
     return spot_of_node(nodes[0], failure)
 
 
 def _function_of(node: fx.Node) -> str:
     place = source_of(node)
     return _RESUMED.sub(r"\1", place[2]) if place is not None else "code"
-
-
-def reason_of(failure: Exception) -> str:
-    """One line for an error that is not ours."""
-    inner = getattr(failure, "inner_exception", None) or failure
-    if isinstance(inner, RematError):
-        return str(inner)
-    if isinstance(inner, BREAKING_ERRORS[:2]):
-        return f"what {inner} makes depends on data"
-    text = _first_sentence(str(inner)) if str(inner).strip() else "no reason is given"
-    return f"{type(inner).__name__}: {_ADDRESS.sub('', text).rstrip(': ')}"
 
 
 def _is_ours(code: CodeType) -> bool:
@@ -315,9 +302,9 @@ def _is_ours(code: CodeType) -> bool:
 
 def _spot_of_break(reason: Any) -> Spot:
     if not reason.user_stack:
-        return Spot("code", "of unknown place", _first_sentence(reason.reason))
+        return Spot("code", "of unknown place", first_sentence(reason.reason))
     where = reason.user_stack[-1]
-    return Spot(where.name, _place(where.filename, where.lineno), _first_sentence(reason.reason))
+    return Spot(where.name, _place(where.filename, where.lineno), first_sentence(reason.reason))
 
 
 def _place(file: str, line: int) -> str:
@@ -325,13 +312,3 @@ def _place(file: str, line: int) -> str:
     _, packages, inside = file.rpartition("site-packages" + os.sep)
     below = os.path.relpath(file) if not packages else inside
     return f"{file if below.startswith('..') else below}:{line}"
-
-
-def _first_sentence(reason: str) -> str:
-    """Dynamo's reason, without its advice."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
-    text = (explained or lines or ["it does not say why"])[0]
-    if text.startswith("generic_jump"):
-        return "the branch taken depends on data"
-    return _ADDRESS.sub("", _SENTENCES.split(text)[0]).rstrip(".: ")
