@@ -330,6 +330,31 @@ def test_graphs_that_are_kept_run_again_and_several_calls_come_before_a_backward
     assert equal(*found)
 
 
+class TwoLosses(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.GELU())]
+        self.a, self.b = nn.Sequential(*layers), nn.Sequential(*copy.deepcopy(layers))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.a(x).square().mean(), self.b(x).square().mean()
+
+
+def test_several_backwards_of_one_call_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = TwoLosses(), torch.randn(512, 64)
+    twin, fitted = copy.deepcopy(model), remat.torch.fit(model, x, "50%", loss=sum, executor="eager")
+    for several in (False, True):
+        for each in (twin, fitted):
+            each.zero_grad()
+            losses = each(x)
+            for loss in losses if several else [sum(losses)]:
+                loss.backward()
+        said = [r.message for r in caplog.records if "several backwards" in r.message]
+        assert len(said) == several
+        pairs = zip(twin.parameters(), fitted.parameters(), strict=True)
+        assert all(torch.equal(a.grad, b.grad) for a, b in pairs)
+
+
 def test_gradients_of_gradients_outside_the_model_and_hooks_of_every_kind() -> None:
     model = Plain(torch.tanh)
     x = inputs_of(model)

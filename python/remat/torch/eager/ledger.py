@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..base.private import OpsMode, keeps_graph, without_dispatch_modes
+from ..base.private import OpsMode, graph_task, keeps_graph, without_dispatch_modes
 from ..base.products import EagerProducts
 from ..base.saved import watched_saves
 from ..base.storages import digest
@@ -70,7 +70,7 @@ class Ledger(OpsMode):
         leave: Callable[[Any, int, int], Evictor] | None = None,
         smaller: bool = False,
         turn: Callable[[Any, Any, int], Evictor | None] | None = None,
-        keeps: Callable[[], object] | None = None,
+        backwards: Callable[[str], object] | None = None,
         causes: bool = False,
     ) -> None:
         """plans: for the known sequences of ops, the likeliest first. verify: compare recomputed results with
@@ -78,8 +78,9 @@ class Ledger(OpsMode):
         recomputed bits differ. leave: makes the evictor that continues from an op in no plan; called with the
         plan, the number of the op, and bytes that the op before it made above the plan. smaller: leave the
         plan if any op makes more than planned, not only once Python read other numbers. turn: makes the
-        evictor to use after a change of plan, if the new plan does not suffice. keeps: called if recomputed
-        results stay because the backward keeps its saved tensors. causes: compare what recomputed ops read
+        evictor to use after a change of plan, if the new plan does not suffice. backwards: called with "kept" if
+        recomputed results stay because the backward keeps its saved tensors, with "several" if another
+        backward follows it. causes: compare what recomputed ops read
         too, so that `told` gets no op that only reads what differs.
         """
         super().__init__()
@@ -101,8 +102,9 @@ class Ledger(OpsMode):
         self._book = Book()
         self._leave, self._turn = leave, turn
         # A backward inside the forward is part of the plan.
-        self._keeps: Callable[[], object] | None = None
-        self._after_forward = keeps
+        self._tells_backwards: Callable[[str], object] | None = None
+        self._after_forward = backwards
+        self._task: int | None = None
         self._evictor: Evictor | None = None
         # Of each followed plan with copies; and of the current one, while values may leave.
         self._away: list[Away] = []
@@ -251,15 +253,23 @@ class Ledger(OpsMode):
         held.check()
         looks = self._before_second is not None or self._causes
         restore(shown.result, self._book.kernels, self._before_run if looks else None)
-        if self._keeps is not None:
-            keeps, self._keeps = self._keeps, None
-            if keeps_graph():
-                keeps()
+        if self._tells_backwards is not None:
+            self._look_at_backward(self._tells_backwards)
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()
         if held.expected is not None and digest(tensor) != held.expected:
             self._tell(run.number)
         return tensor
+
+    def _look_at_backward(self, tells: Callable[[str], object]) -> None:
+        """A plan is for one backward, which keeps nothing."""
+        task, is_first = graph_task(), self._task is None
+        if is_first:
+            self._task = task
+        unusual = "kept" if keeps_graph() else "several" if task != self._task else None
+        if unusual is not None:
+            self._tells_backwards = None
+            tells(unusual)
 
     def _before_run(self, run: Run) -> None:
         """A run is about to be repeated, with its arguments in memory."""
@@ -290,7 +300,7 @@ class Ledger(OpsMode):
             self.left_at = self._passing.seen()
         self._settle()
         self._book.end()
-        self._keeps = self._after_forward
+        self._tells_backwards = self._after_forward
         if self._evictor is not None:
             self._evictor.end_forward()
 

@@ -27,7 +27,7 @@ from ..plan.budget import is_amount
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from ..session.unplanned import KEPT, TRANSFORMED
+from ..session.unplanned import KEPT, SEVERAL, TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, shapes_of
 from .fetching import Copying
@@ -250,9 +250,10 @@ class EagerSession:
             return outputs
         differs = partial(self._differs, shape, plans)
         leave, turn = partial(self._leave, shape), partial(self._turn, shape)
-        keeps = partial(self._warn, "kept", KEPT)
         smaller = first or shape.sized or is_traced()
-        ledger = Ledger(plans, first, differs, leave, smaller=smaller, turn=turn, keeps=keeps)
+        ledger = Ledger(
+            plans, first, differs, leave, smaller=smaller, turn=turn, backwards=self._warn_of_backwards
+        )
         outputs = through(ledger, plans[0], lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:
@@ -482,6 +483,9 @@ class EagerSession:
             shape.record_next(call)
             then = "such calls are planned for from the next one on"
         self._say(then, f"{what}: what comes after it stays within the budget without a plan; {then}")
+
+    def _warn_of_backwards(self, unusual: str) -> None:
+        self._warn(unusual, KEPT if unusual == "kept" else SEVERAL)
 
     def _warn_unrecorded(self, error: Exception) -> None:
         """No step of such a call could be recorded or planned, although the call itself runs."""

@@ -24,6 +24,10 @@ KEPT = (
     "a backward with retain_graph=True leaves in memory what its forward saved, and what was made again: "
     "such steps can need more than the budget"
 )
+SEVERAL = (
+    "a call has several backwards, and its plan is for one: such steps can need more than the budget (one "
+    "backward of the sum of the losses does not)"
+)
 # Markers of graph-break reasons that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
