@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..base.errors import HostMemoryError
-from ..base.private import storage_id, without_dispatch_modes
+from ..base.private import is_transformed, storage_id, without_dispatch_modes
 from ..base.saved import NotSavedError, digests_of, watched_saves
 from ..run.channels import MappedFile, folder_on_disk, move
 from .proof import takes_gradient, tangents_of
@@ -68,7 +68,10 @@ class HostSaves:
         return watched_saves(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
-        if not _is_dense(tensor) or not tensor.numel() or storage_id(tensor) in self._present:
+        # Inside transforms, tensors may have no memory of their own.
+        if is_transformed() or not _is_dense(tensor) or not tensor.numel():
+            return tensor.detach()
+        if storage_id(tensor) in self._present:
             return tensor.detach()
         try:
             return _Copy(tensor.detach())
