@@ -30,7 +30,7 @@ from remat.jax.costs import (
     workspace_of,
 )
 from remat.jax.devices import CPU, Device, sharding_of
-from remat.jax.regions import Name, Op, Primal, Value, flatten, inner_kinds, shape_of
+from remat.jax.regions import Name, Op, Primal, Value, decisions, flatten, inner_kinds, shape_of
 from remat.jax.shards import RESHARDS, Shards
 
 #: Elements of a window of pooling at most, for gradients that XLA fuses.
@@ -389,6 +389,8 @@ class Joint:
                 values.append({"bytes": bytes_of(op.ins[1])})
                 add("kernel", [], [kernels[op]], 0.0, phase="forward", recompute="never")
         partial = {} if full else self.partial_gradients()
+        # What is compared with what was chosen from it is made once, and so is what was decided.
+        once_made = set().union(*decisions([*self.forward, *self.backward], self.at))
         for phase, ops in (("forward", self.forward), ("backward", self.backward)):
             if phase == "backward" and between:
                 values.append({"bytes": 0})
@@ -409,6 +411,7 @@ class Joint:
                 )
                 dear = dear or (op.outs[0] in operands and not self.is_view(op))
                 fusible = is_fused(op.kind, op.params, habits) or (op.kind in RESHARDS and not self.grows(op))
+                dear = dear or op in once_made
                 if op in one_pass or (fusible and op.outs[0] not in kept and not dear):
                     for v in op.outs:
                         leaves[v], work[v], self.fused[v] = reads, seconds, op
@@ -425,7 +428,8 @@ class Joint:
                 moved = sum(map(bytes_of, [*reads, *op.outs]))
                 more = [indices[op]] if op in indices else []
                 more += [stacks[v] for v in {*reads, *op.outs} if v in stacks]
-                once = {"recompute": "never"} if any(v in stacks for v in op.outs) else {}
+                never = op in once_made or any(v in stacks for v in op.outs)
+                once = {"recompute": "never"} if never else {}
                 add(
                     op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
                     max(seconds, moved / self.device.bandwidth), phase=phase, **once,

@@ -10,7 +10,7 @@ from typing import Any
 from jax.extend.core import Literal
 
 from remat.jax.costs import LIBRARY, VIEWS, bytes_of, is_cheap, is_float
-from remat.jax.regions import FORMAT, Op, Primal
+from remat.jax.regions import FORMAT, Op, Primal, decisions
 
 #: Values up to this many bytes may cross from one region to the next without being saved.
 SMALL = 64 * 1024
@@ -37,6 +37,7 @@ class Cuts:
     ) -> None:  # fmt: skip
         self.primal, self.saved, self.once, self.offloaded = primal, set(saved), set(once), set(offloaded)
         self.saved |= self.offloaded
+        self.saved |= {primal.number[v] for op in decisions(primal.ops)[1] for v in op.outs}
         self.saved |= {primal.number[v] for i in self.once for v in primal.ops[i].outs}
         self.again = None if again is None else set(again) - self.saved
         self.heads: dict[Any, frozenset[int] | None] = {}

@@ -25,6 +25,21 @@ FORMAT = "remat.jax.policy"
 PREFIX = "remat."
 INLINED = ("jit", "pjit", "closed_call", "core_call")
 BRANCHES = ("cond", "while")
+COMPARED = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+#: JAX's derivatives of these compare, by `eq`, what they read with what they make.
+CHOOSERS = frozenset([
+    "max", "min", "reduce_max", "reduce_min", "cummax", "cummin", "scatter_max", "scatter_min",
+    "scatter-max", "scatter-min",
+])  # fmt: skip
+#: What these make is made of the bits that they read, and of nothing that is rounded.
+EXACT = CHOOSERS | frozenset([
+    "abs", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy", "copy_p",
+    "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather", "neg", "pad", "reduce_window_max",
+    "reduce_window_min", "reshape", "rev", "scatter", "select_n", "slice", "sort", "split", "squeeze",
+    "stop_gradient", "top_k", "transpose",
+])  # fmt: skip
+#: Ops that are looked at for what a comparison reads, at most.
+MOST_EXACT = 64
 Policy = Mapping[str, Any]
 
 
@@ -69,6 +84,11 @@ class Op:
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.kind in OP_BY_OP and jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return OP_BY_OP[self.kind](self.written or self.params, args)
+        if self.kind in CHOOSERS and jnp.issubdtype(self.outs[0].aval.dtype, jnp.floating):
+            return [choose(self, *args)]
+        return self.bind(args)
+
+    def bind(self, args: Sequence[Any]) -> list[Any]:
         if self.kind.startswith("custom_"):
             # A trace has constants as numpy arrays. The user's rules know what JAX makes of them.
             args = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in args]
@@ -77,6 +97,57 @@ class Op:
         functions, params = bound if isinstance(bound, tuple) else ((), bound)
         made = self.primitive.bind(*functions, *args, **params)
         return list(made) if self.primitive.multiple_results else [made]
+
+
+class Held(Op):
+    """Puts what it reads into memory, where all that read its results find the same bits. Nothing is
+    differentiated through it."""
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        return held(args)
+
+
+def held(arrays: Sequence[Any]) -> list[Any]:
+    still = [jax.lax.stop_gradient(x) for x in arrays]
+    # Barriers of older versions have no rules for vmap.
+    return list(jax.lax.optimization_barrier(still)) if HOLDS else still
+
+
+HOLDS = jax.__version_info__ >= (0, 5)
+BARRIER = jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).eqns[0].primitive
+
+
+def choose(op: Op, *args: Any) -> Any:
+    """Runs a maximum or minimum. Its derivative is JAX's, with its decisions made from one array.
+
+    JAX compares what the op read with what it made. Where one of the two is made again by another kernel its
+    last bits may be others: then no element is equal, and gradients are 0 or infinite.
+    """
+
+    @jax.custom_jvp
+    def run(*args: Any) -> Any:
+        return op.bind(args)[0]
+
+    def by_order(primals: Any, tangents: Any) -> Any:
+        made, (x, y) = run(*primals), primals
+        wins = jnp.greater_equal if op.kind == "max" else jnp.less_equal
+        one, two = jnp.ones_like(made), jnp.full_like(made, 2)
+        found = [
+            t * (jnp.where(wins(a, b), one, 0) / jnp.where(wins(b, a), two, one))
+            for t, a, b in ((tangents[0], x, y), (tangents[1], y, x))
+            if not isinstance(t, jax.custom_derivatives.SymbolicZero)
+        ]
+        return made, sum(found[1:], found[0])
+
+    def of_held(primals: Any, tangents: Any) -> Any:
+        _, tangent = jax.jvp(lambda *xs: op.bind(xs)[0], held(primals), list(tangents))
+        return run(*primals), tangent
+
+    if op.kind in ("max", "min"):
+        run.defjvp(by_order, symbolic_zeros=True)
+    else:
+        run.defjvp(of_held)
+    return run(*args)
 
 
 def scan_op_by_op(params: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
@@ -220,6 +291,73 @@ class Primal:
         return [v.val if isinstance(v, Literal) else env[v] for v in self.outputs]
 
 
+def decided(ops: Sequence[Op]) -> list[Op]:
+    """The ops, with what comparisons read made anew from one array in memory where it is made of the same
+    values: what is equal there by its making, as an element and the largest, would not be equal where one of
+    them is made again by another kernel with other last bits."""
+    makers = {v: op for op in ops for v in op.outs} if HOLDS else {}
+    made: list[Op] = []
+    for op in ops:
+        between, sources = common(op, makers) if op.kind in COMPARED else ([], {})
+        if not between:
+            made.append(op)
+            continue
+        new = {v: Value(v.aval) for v in sources}
+        made.append(Held(BARRIER, {}, list(sources), list(new.values()), op.source))
+        for each in between:
+            new.update((v, Value(v.aval)) for v in each.outs)
+        for each in [*between, op]:
+            ins = [v if isinstance(v, Literal) else new.get(v, v) for v in each.ins]
+            outs = each.outs if each is op else [new[v] for v in each.outs]
+            made.append(Op(each.primitive, each.params, ins, outs, each.source, effects=each.effects))
+    return made
+
+
+def common(op: Op, makers: Mapping[Any, Op]) -> tuple[list[Op], dict[Any, None]]:
+    """Floats that both sides of a comparison are made of by exact ops, and these ops in order."""
+    sides = [v for v in op.ins if not isinstance(v, Literal)]
+    if len(sides) == 1 and sides[0] in makers and makers[sides[0]].kind == "sub":  # x - y == 0
+        sides = [v for v in makers[sides[0]].ins if not isinstance(v, Literal)]
+    if len(set(sides)) < 2:
+        return [], {}
+
+    def exact(v: Any) -> Op | None:
+        maker = makers.get(v)
+        return maker if maker is not None and maker.kind in EXACT else None
+
+    def closure(v: Any) -> dict[Any, None]:
+        found, pending = {v: None}, [v]
+        while pending and len(found) <= MOST_EXACT:
+            maker = exact(pending.pop())
+            for x in maker.ins if maker else []:
+                if not isinstance(x, Literal) and x not in found:
+                    found[x] = None
+                    pending.append(x)
+        return found
+
+    first, second = map(closure, sides)
+    shared = first.keys() & second.keys()
+    sources: dict[Any, None] = {}
+    between: dict[Op, None] = {}
+
+    def go(v: Any) -> None:
+        maker = None if v in shared else makers.get(v)
+        if v in shared:
+            sources.setdefault(v)
+        elif maker is not None and maker not in between and (maker.kind in EXACT or v in op.ins):
+            for x in maker.ins:
+                if not isinstance(x, Literal):
+                    go(x)
+            between[maker] = None
+
+    for v in op.ins:
+        if not isinstance(v, Literal):
+            go(v)
+    if not any(v in makers and jnp.issubdtype(v.aval.dtype, jnp.floating) for v in sources):
+        return [], {}
+    return list(between), sources
+
+
 def shape_of(v: Any) -> Any:
     return jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=getattr(v.aval, "weak_type", False))
 
@@ -233,6 +371,7 @@ def primal_of(flat_fn: Callable[..., Any], avals: Sequence[Any]) -> Primal:
 def primal_of_jaxpr(closed: Any, named: bool = False) -> Primal:
     """named: with the names that are in the function. A plan has its own: both would be in memory."""
     ops, values, outs = flatten(closed.jaxpr, closed.consts, named=named)
+    ops = decided(ops)
     return Primal(ops, values, list(closed.jaxpr.invars), outs)
 
 
@@ -251,6 +390,23 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
         params = {**op.params, "jaxpr": planned}
         ops[int(number)] = Op(op.primitive, params, op.ins, op.outs, op.source, op.params)
     return Primal(ops, primal.values, primal.inputs, primal.outputs)
+
+
+def decisions(ops: Sequence[Op], at: Callable[[Any], Any] = lambda v: v) -> tuple[set[Op], set[Op]]:
+    """Ops that hold values for comparisons, and these comparisons. at: the value that an operand stands for."""
+    origin: dict[Any, frozenset[Op]] = {}
+    holders: set[Op] = set()
+    found: set[Op] = set()
+    for op in ops:
+        of = [origin[v] for v in map(at, op.ins) if not isinstance(v, Literal) and v in origin]
+        if op.primitive is BARRIER:
+            origin.update((v, frozenset([op])) for v in op.outs)
+        elif of and op.kind in COMPARED:
+            found.add(op)
+            holders = holders.union(*of)
+        elif of and (op.kind in EXACT or op.kind == "sub"):
+            origin.update((v, frozenset().union(*of)) for v in op.outs)
+    return holders, found
 
 
 def saves(primal: Primal, saved: set[int], offloaded: set[int]) -> Callable[..., Any]:
