@@ -393,7 +393,7 @@ def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
 
 
 def decisions(ops: Sequence[Op], at: Callable[[Any], Any] = lambda v: v) -> tuple[set[Op], set[Op]]:
-    """Ops that hold values for comparisons, and these comparisons. at: the value that an operand stands for."""
+    """Ops that hold values for comparisons, and these comparisons. at: what an operand stands for."""
     origin: dict[Any, frozenset[Op]] = {}
     holders: set[Op] = set()
     found: set[Op] = set()

@@ -16,7 +16,7 @@ import pytest
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-from programs import program  # noqa: E402
+from programs import ROWS, WIDTH, program  # noqa: E402
 from remat.jax import api, cuts, devices, full, regions  # noqa: E402
 from remat.jax.capture import Joint  # noqa: E402
 from steps import jitted  # noqa: E402
@@ -207,6 +207,62 @@ def test_complex_values_are_saved() -> None:
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_results_under_jit_are_equal_to_twelve_digits(seed: int) -> None:
     assert difference(seed, in_full_order if seed % 2 else planned)[0] < 1e-12
+
+
+def largest(z: Any) -> Any:
+    return z.max(-1, keepdims=True)
+
+
+def where_largest(z: Any) -> Any:
+    return jnp.where(z == z.max(-1, keepdims=True), z, 0)
+
+
+def where_near_largest(z: Any) -> Any:
+    return jnp.where(z - jax.lax.stop_gradient(z.max(-1, keepdims=True)) >= 0, z, 0)
+
+
+def three_largest(z: Any) -> Any:
+    return jnp.where(z >= jax.lax.top_k(z, 3)[0][:, -1:], z, 0)
+
+
+def running(z: Any) -> Any:
+    return jax.lax.cummax(z, axis=1)
+
+
+def scattered(z: Any) -> Any:
+    return jnp.zeros((3, WIDTH)).at[jnp.arange(ROWS) % 3].max(z)[jnp.arange(ROWS) % 3]
+
+
+def clipped_at(z: Any) -> Any:
+    return jnp.maximum(z, 0) + jnp.minimum(z, z.T[:ROWS, :1])
+
+
+@pytest.mark.skipif(not regions.HOLDS, reason="barriers have no rules")
+@pytest.mark.parametrize(
+    "choose",
+    [largest, where_largest, where_near_largest, three_largest, running, scattered, clipped_at],
+)
+def test_what_is_compared_with_what_was_chosen_from_it_is_decided_once(choose: Any) -> None:
+    """The sum of two products has other last bits where XLA fuses it with others of their readers."""
+
+    def loss(weights: Any, x: Any, key: Any) -> Any:
+        for w in weights:
+            h = jnp.tanh(x @ w)
+            p, q = h * w[:1], x * w[1:2]
+            x = jnp.sin(p) * q + choose(p + q) * h + h
+        return (x * x).mean(), {"row": x[0]}
+
+    r = np.random.RandomState(0)
+    args = [jnp.asarray(r.randn(WIDTH, WIDTH) / 2) for _ in range(3)], jnp.asarray(r.randn(ROWS, WIDTH)), None
+    with jax.disable_jit():
+        plain = leaves(step(loss)(*args))
+    for seed in (2, 3, 6):
+        for way in (planned, in_full_order):
+            fn = way(loss, args, seed)
+            with jax.disable_jit():
+                assert all(map(equal, plain, leaves(step(fn)(*args))))
+            for a, b in zip(plain, leaves(jitted(step(fn))(*args)), strict=True):
+                assert np.max(np.abs(a - b)) < 1e-12 * (1e-3 + np.max(np.abs(a))), (seed, way)
 
 
 def main() -> None:
