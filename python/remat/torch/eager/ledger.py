@@ -78,10 +78,10 @@ class Ledger(OpsMode):
         recomputed bits differ. leave: makes the evictor that continues from an op in no plan; called with the
         plan, the number of the op, and bytes that the op before it made above the plan. smaller: leave the
         plan if any op makes more than planned, not only once Python read other numbers. turn: makes the
-        evictor to use after a change of plan, if the new plan does not suffice. backwards: called with "kept" if
-        recomputed results stay because the backward keeps its saved tensors, with "several" if another
-        backward follows it. causes: compare what recomputed ops read
-        too, so that `told` gets no op that only reads what differs.
+        evictor to use after a change of plan, if the new plan does not suffice. backwards: called with "kept"
+        if recomputed results stay because the backward keeps its saved tensors, with "several" if another
+        backward follows it. causes: compare what recomputed ops read too, so
+        that `told` gets no op that only reads what differs.
         """
         super().__init__()
         self.plan = plans[0]

@@ -38,6 +38,8 @@ _RANDOM = {aten.bernoulli_.float, aten.bernoulli_.Tensor}
 class EagerStrides(TorchDispatchMode):
     """Inside the block, traced tensors written in place keep their strides."""
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
