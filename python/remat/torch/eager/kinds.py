@@ -14,6 +14,7 @@ from ..base.private import (
     WITH_A_STATE,
     OpOverload,
     _disable_current_modes,
+    is_transformed,
     is_zero_tensor,
     schema,
     with_autograd_in_dispatch,
@@ -137,11 +138,12 @@ def trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
-    """True for dense tensors with memory on one device, and without a generator of the caller."""
+    """True for dense tensors with memory on one device, and without a generator of the caller. Inside
+    transforms (`torch.func.jvp`), tensors may have no memory of their own."""
     devices = {t.device for t in given if t.is_nested or t.dim()} | {t.device for t in results}
     tensors = (*given, *results)
     plain = all(map(_is_dense, tensors))
-    return plain and len(devices) <= 1 and kwargs.get("generator") is None
+    return plain and len(devices) <= 1 and kwargs.get("generator") is None and not is_transformed()
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -84,7 +84,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
                 log.info("each shape is traced for itself: %s", error)
                 planned = compiled_apart(run, session)
                 results = planned(*args, **kwargs)
-            except Exception:
+            except BaseException:  # of Ctrl-C too
                 if forget():
                     log.warning("that call raised an error: the next one is traced again")
                     planned = compiled_apart(run, session)
