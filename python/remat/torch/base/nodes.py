@@ -119,6 +119,15 @@ def dense_bytes(tensor: torch.Tensor) -> int:
     return _in_blocks(tensor.numel() * tensor.element_size(), tensor.device)
 
 
+def body_of(node: fx.Node) -> fx.GraphModule | None:
+    """The graph that a node names, as ops of higher order (`cond`) read it."""
+    owner = node.graph.owning_module
+    if node.op != "get_attr" or owner is None:
+        return None
+    found = operator.attrgetter(str(node.target))(owner)
+    return found if isinstance(found, fx.GraphModule) else None
+
+
 def is_random(node: fx.Node) -> bool:
     """Does running the node draw random numbers?"""
     if not isinstance(node.target, OpOverload):

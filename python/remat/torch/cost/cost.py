@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import storage_bytes, tensors_of
+from ..base.nodes import body_of, storage_bytes, tensors_of
 from ..base.private import storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER
@@ -64,7 +64,8 @@ def call_signature(target: Any, args: Any, kwargs: Any) -> str:
 
 def _described(arg: Any) -> Any:
     if isinstance(arg, fx.Node):
-        return _described(arg.meta.get("val"))
+        body = body_of(arg)
+        return body.code if body is not None else _described(arg.meta.get("val"))
     if isinstance(arg, torch.Tensor):
         storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
         bits = " conj" * arg.is_conj() + " neg" * arg.is_neg()

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
+from ..base.nodes import body_of
 from ..base.private import OpOverload, negated_view, schema
 
 # Distinct values of a synthetic tensor; they are repeated.
@@ -36,7 +37,7 @@ class Arguments:
     def of(self, arg: Any) -> Any:
         if isinstance(arg, fx.Node):
             if arg not in self.made:
-                self.made[arg] = tree_map(stand_in, arg.meta.get("val"))
+                self.made[arg] = body_of(arg) or tree_map(stand_in, arg.meta.get("val"))
             return self.made[arg]
         return arg
 

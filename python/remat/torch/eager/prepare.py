@@ -19,6 +19,7 @@ from ..base.held import tensors_held
 from ..base.leaves import as_result
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import compiled_part, eager_call, leave_to_python
+from ..base.reasons import in_a_line
 from ..base.saved import NotSavedError, digests_without_saving
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
@@ -151,6 +152,26 @@ class Recorded:
         return frozenset(range(len(self.record.outputs)))
 
 
+@contextmanager
+def _said_if_unrecordable(step: TrainingStep, snapshot: Snapshot) -> Iterator[None]:
+    """Raises UnsupportedModelError for errors that come with recording, not of the model (`torch.while_loop`
+    refuses dispatch modes, for instance)."""
+    try:
+        yield
+    except (remat.RematError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        snapshot.restore()
+        try:
+            with step.without_traces():
+                step.run_unplanned()
+        except Exception:
+            raise error from None
+        raise UnsupportedModelError(
+            f'executor="eager" cannot record this step, although it runs ({in_a_line(error)})'
+        ) from error
+
+
 class Preparation:
     """Of one model.
 
@@ -196,7 +217,7 @@ class Preparation:
                 snapshot.keep_values()
                 with step.without_traces():
                     step.run_unplanned()
-            with step.without_traces():
+            with step.without_traces(), _said_if_unrecordable(step, snapshot):
                 timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces():
                 record = step.record(True, self._evictor(step, start), before_write)
