@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+import remat
 import torch
 from remat.torch import measure_peak
 from remat.torch.base.errors import HostMemoryError
@@ -56,6 +57,28 @@ def test_gradients_that_a_trace_changes_are_those_of_eager_mode(caplog: pytest.L
     caplog.clear()
     fit(model, x, "80%", executor="boxed")
     assert f'{OTHER_GRADIENTS}: executor="eager" has the same' in caplog.text
+
+
+class Otherwise(nn.Module):
+    """Needs more memory in eager mode than in a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).tanh()
+            x = x if torch.compiler.is_compiling() else x * x.softmax(-1).cumsum(-1)
+        return x.square().mean()
+
+
+def test_a_refusal_names_a_budget_for_the_program_of_eager_mode() -> None:
+    model, x = Otherwise(), torch.randn(512, 64)
+    with pytest.raises(remat.NoPlanError, match='executor="eager"') as error:
+        fit(model, x, 300_000)
+    known = error.value.smallest_known
+    assert fit(model, x, known).remat.budget == known
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")

@@ -1,4 +1,4 @@
-"""Control flow and transforms of `torch.func` inside models, and what a forward raises."""
+"""Control flow, transforms of `torch.func` and complex constants inside models, and what a forward raises."""
 
 from __future__ import annotations
 
@@ -120,3 +120,21 @@ def test_a_forward_that_was_interrupted_is_planned_again() -> None:
         model.stops = False
         fitted.zero_grad()
         assert step_peak(fitted, (x,)) <= fitted.remat.budget
+
+
+class Phases(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(64, 64, dtype=torch.cfloat) * 0.05 for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.view_as_complex(x)
+        for weight in self.weights:
+            y = (y @ weight) * 2j + torch.exp(1j * y.real)
+        return torch.view_as_real(y).square().mean()
+
+
+def test_complex_constants_are_traced() -> None:
+    model, x = Phases(), torch.randn(256, 64, 2)
+    fitted = fit(copy.deepcopy(model), x, "80%", executor="boxed", accumulate=False, strict=True)
+    assert trained_equal(model, fitted, x)

@@ -81,6 +81,10 @@ class Preparation:
             self._look_at_loss()
             try:
                 self._plan()
+            except remat.NoPlanError as error:
+                if self.session.one_graph and error.smallest_known:
+                    self._doubt_what_was_refused(error.smallest_known)
+                raise
             finally:
                 self.session.say_breaks()
             self._compare_with_eager_mode()
@@ -111,6 +115,13 @@ class Preparation:
             except UnsupportedModelError:
                 return
         session.say_other_results(kind)
+
+    def _doubt_what_was_refused(self, known: int) -> None:
+        """Eager mode may need other bytes than a trace of another program. known: a budget that suffices."""
+        with self._untouched() as snapshot:
+            missed = self._missed_within(known, snapshot)
+        if not missed:
+            self._compare_with_eager_mode()
 
     def _in_eager_mode(self) -> Any:
         return call_with(eager_call(self.model), self.sample_inputs)
@@ -205,9 +216,7 @@ class Preparation:
         first, asked = next(iter(missed.values())), shared.options.budget
         for _ in range(_ROUNDS):
             known = max(error.smallest_known for error in missed.values())
-            shared.surroundings.plan_for(known)
-            shared.flight.plan_anew()
-            missed = self._plan_rounds(snapshot, _ROUNDS)
+            missed = self._missed_within(known, snapshot)
             if not missed:
                 break
         budget = asked if isinstance(asked, str) else exact_bytes(asked)
@@ -217,6 +226,12 @@ class Preparation:
             floor=first.floor,
             smallest_known=known,
         )
+
+    def _missed_within(self, budget: int, snapshot: Snapshot) -> dict[bool, remat.NoPlanError]:
+        """Plans anew, for another budget."""
+        self.session.shared.surroundings.plan_for(budget)
+        self.session.shared.flight.plan_anew()
+        return self._plan_rounds(snapshot, _ROUNDS)
 
     def _plan_nothing(self, snapshot: Snapshot) -> None:
         """Nothing of the model is compiled: it runs in eager mode if the budget allows that."""

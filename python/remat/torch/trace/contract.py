@@ -151,6 +151,8 @@ class _Contraction:
         shown = [self._value_at(t) for t in tensors]
         if not tensors or (all(s is None for s in shown) and not returns_alias(node)):
             self._add_op(node, phase, val)
+        elif all(each.op == "get_attr" for each in node.all_input_nodes):
+            self._add_op(node, phase, val)  # of a constant, which is nobody's value
         elif returns_alias(node) or all(s is not None for s in shown):
             self._add_view(node, val, shown)
         else:
