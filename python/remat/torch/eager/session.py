@@ -482,7 +482,8 @@ class EagerSession:
         else:
             shape.record_next(call)
             then = "such calls are planned for from the next one on"
-        self._say(then, f"{what}: what comes after it stays within the budget without a plan; {then}")
+        rest = "runs" if "over" in self._said else "stays within the budget"
+        self._say(then, f"{what}: what comes after it {rest} without a plan; {then}")
 
     def _warn_of_backwards(self, unusual: str) -> None:
         self._warn(unusual, KEPT if unusual == "kept" else SEVERAL)
