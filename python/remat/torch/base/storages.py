@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from .held import tensors_held
 from .nodes import storage_bytes
-from .private import FakeTensor, entries_of_sparse, local_part, without_dispatch_modes
+from .private import FakeTensor, entries_of_sparse, local_part, storage_number, without_dispatch_modes
 
 # Bytes copied at once to compare tensors, small since a step may have little room.
 _PIECE = 256 * 1024
@@ -36,6 +36,20 @@ def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]
             if isinstance(tensor, torch.Tensor):
                 _add_storage(found, tensor, device_type)
     return found
+
+
+def shown_bytes(items: Iterable[Any], device_type: str) -> int:
+    """Bytes of the storages on such a device that the tensors among these show, gradients aside. Cheap."""
+    found: dict[int, int] = {}
+    for item in items:
+        if not isinstance(item, torch.Tensor) or item.device.type != device_type:
+            continue
+        try:
+            storage = item.untyped_storage()
+        except (RuntimeError, NotImplementedError):  # sparse and wrapper tensors have none
+            continue
+        found[storage_number(storage)] = storage.nbytes()
+    return sum(found.values())
 
 
 def storages_held(root: Any, device_type: str) -> dict[int, int]:

@@ -21,7 +21,7 @@ from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import compiled_part, eager_call, leave_to_python
 from ..base.reasons import in_a_line
 from ..base.saved import NotSavedError, digests_without_saving
-from ..base.storages import tensor_storages
+from ..base.storages import shown_bytes, tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options, as_host
@@ -71,7 +71,8 @@ class Recorded:
     measured bytes above the prediction. beyond: bytes that a forward leaves in use by the allocator, less the
     plan's. whole: True if a step without recomputation was measured. draws: True if Python draws random
     numbers in the forward. drawn: True if ops or sizes depend on random numbers. followed: a call had its
-    ops. calls: before a backward; others: bytes that the others of these keep meanwhile.
+    ops. calls: before a backward; others: bytes that the others of these keep meanwhile. inputs: bytes of
+    the storages of arguments, which may be views of larger ones.
     """
 
     record: Record
@@ -88,6 +89,7 @@ class Recorded:
     followed: bool = False
     calls: int = 1
     others: int = 0
+    inputs: int = 0
 
     def follow(self) -> None:
         self.followed = True
@@ -95,6 +97,21 @@ class Recorded:
     def for_calls(self, calls: int) -> None:
         """So many calls before a backward were planned for, as far as that is possible."""
         self.calls = calls
+
+    def count_inputs(self, inputs: int) -> None:
+        self.inputs = max(self.inputs, inputs)
+
+    def with_inputs(self, inputs: int) -> Recorded:
+        """The record, without plans, for steps whose arguments take this."""
+        more = inputs - self.inputs
+        around = {adds: each.with_more(more) for adds, each in self.around.items()}
+        return replace(self, plans={}, around=around, beyond={}, inputs=inputs)
+
+    def has_room_for(self, inputs: int) -> bool:
+        """True if its plans keep the budget with arguments that take this."""
+        more = inputs - self.inputs
+        fits = (self.needs(kind) + more <= plan.report.budget for kind, plan in self.plans.items())
+        return more <= 0 or (bool(self.plans) and all(fits))
 
     def beside(self, others: int) -> Recorded:
         """The record, without plans, for steps beside which other calls keep this for their backwards."""
@@ -132,6 +149,7 @@ class Recorded:
             drawn=self.drawn,
             calls=self.calls,
             others=self.others,
+            inputs=self.inputs,
         )
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
@@ -229,7 +247,15 @@ class Preparation:
             record.time_again(timed)
             count_hidden(record)
         chosen = chosen_once(record, self._options)
-        return Recorded(record, chosen=frozenset(chosen), once=chosen, draws=draws, drawn=drawn)
+        inputs = max(self.input_bytes(call), step.input_bytes())
+        return Recorded(
+            record, chosen=frozenset(chosen), once=chosen, draws=draws, drawn=drawn, inputs=inputs
+        )
+
+    def input_bytes(self, call: Call) -> int:
+        """Bytes of the storages of a call's arguments."""
+        first = next(self.model.parameters(), None)
+        return shown_bytes(tree_leaves(call), "cpu" if first is None else first.device.type)
 
     def _depends_on_draws(self, step: TrainingStep, record: Record, snapshot: Snapshot, start: int) -> bool:
         """True if steps with other random numbers run other ops, or make other sizes."""
@@ -301,7 +327,8 @@ class Preparation:
         snapshot = self._snapshot(call)
         step = self._step(call, snapshot, kind.adds)
         if self._in_training:
-            step = replace(step, copies=copies_beside(step, (call, self._waiting), snapshot))
+            copies = copies_beside(step, (call, self._waiting), snapshot)
+            step = replace(step, copies=max(0, copies - _surplus(step, sequence)))
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, without_spare(known))
             with step.without_traces():
@@ -497,7 +524,8 @@ class Preparation:
     def _around(self, step: TrainingStep, sequence: Recorded, kind: Kind) -> Around:
         record = sequence.record
         libraries = runtime_of(step.device).taken_by_libraries()
-        resident = {**step.resident_by_name(), OUTSIDE: record.beside + libraries}
+        outside = record.beside + libraries + _surplus(step, sequence)
+        resident = {**step.resident_by_name(), OUTSIDE: outside}
         if kind.adds:
             existing = sum(record.values[value].bytes for value in record.gradients)
             # Parameters that this step does not reach may have gradients of other steps.
@@ -534,7 +562,7 @@ class Preparation:
             device=step.device,
             resident=step.resident,
         )
-        peak = plan.report.reserve + step.existing + measured
+        peak = plan.report.reserve + step.existing + _surplus(step, sequence) + measured
         known = sequence.above.get(kind.adds, 0)
         sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
         if self._in_training and peak + step.copies > plan.report.budget:
@@ -637,6 +665,11 @@ def with_host(options: Options, device: torch.device) -> tuple[Options, HostPool
     channels = channels_of(device, options.host_dir)
     host = measured_host(channels, device) if options.host == "auto" else as_host(options.host)
     return replace(options, host=host), HostPool(channels, host.budget)
+
+
+def _surplus(step: TrainingStep, sequence: Recorded) -> int:
+    """Bytes that the user's arguments take beyond the step's copies of them."""
+    return max(0, sequence.inputs - step.input_bytes())
 
 
 def copies_beside(step: TrainingStep, calls: Any, snapshot: Snapshot) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import remat
 
-from ..base.origins import OTHER_CALLS
+from ..base.origins import OTHER_CALLS, OUTSIDE
 from .graph_op import GraphOp, name_of, phase_of, to_dict
 from .kinds import kind_of
 from .recorder import BACKWARD, FORWARD, Ran, Value
@@ -156,6 +156,10 @@ class Around:
     resident: Mapping[str, int]
     adds: bool = False
     dropped: Collection[int] = ()
+
+    def with_more(self, size: int) -> Around:
+        """More memory is there all the time."""
+        return replace(self, resident={**self.resident, OUTSIDE: self.resident.get(OUTSIDE, 0) + size})
 
     def beside(self, size: int) -> Around:
         """The same where other calls of the model keep this for their backwards."""

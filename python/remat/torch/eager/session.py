@@ -27,7 +27,7 @@ from ..plan.budget import is_amount
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from ..session.unplanned import KEPT, SEVERAL, TRANSFORMED
+from ..session.unplanned import KEPT, SEVERAL, TRANSFORMED, larger_inputs
 from ..session.watch import note_eager_step
 from .calls import Call, shapes_of
 from .fetching import Copying
@@ -92,6 +92,8 @@ class EagerSession:
         """
         shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
+        shape.count_inputs(recorded.inputs)
+        recorded.count_inputs(shape.inputs)
         self._note_what_varies(shape, recorded)
         if any(each.record.has_ops_of(recorded.record) for each in shape.recorded):
             shape.complete()  # what other calls have more of depends on something else than the arguments
@@ -206,7 +208,8 @@ class EagerSession:
         while self._outdated:
             self.report.forget(self._outdated.pop())
         key, adds = self._key(call), any(p.grad is not None for p in self.model.parameters())
-        borrowed, plans = self._borrowed(key, adds)
+        inputs = self._preparation.input_bytes(call)
+        borrowed, plans = self._borrowed(key, adds, inputs)
         if borrowed is not None:
             shape = borrowed.shape
         elif key not in self._unrecorded and (self._shapes.is_known(key) or self._shapes.has_room()):
@@ -223,6 +226,8 @@ class EagerSession:
                 return outputs
             if self._calls > 1 and not self._flight.waiting():
                 self._leave_room(shape, adds, call)
+            if not shape.has_room_for(inputs):
+                self._count_inputs(shape, adds, call, inputs)
             plans = self._plans(shape, adds, call)
         else:
             if key not in self._unrecorded:
@@ -298,12 +303,15 @@ class EagerSession:
             ),
         )
 
-    def _borrowed(self, key: Key, adds: bool) -> tuple[Borrowed | None, list[EagerPlan]]:
+    def _borrowed(self, key: Key, adds: bool, inputs: int) -> tuple[Borrowed | None, list[EagerPlan]]:
         """The larger shape whose plans such calls follow, if any, and these plans. Runs no step."""
         borrowed = self._shapes.borrowed(key)
         if borrowed is None:
             return None, []
         shape = borrowed.shape
+        if not shape.has_room_for(inputs):
+            self._shapes.set_apart(key)
+            return None, []
         # Plans for steps whose outputs are held are valid for others too.
         told = self.options.outputs is not None and shape.dropped
         kind = Kind(self._nearest(adds), told or frozenset())
@@ -386,6 +394,24 @@ class EagerSession:
                 f"no plans for {self._calls} calls before a backward were found that keep the budget "
                 "together: such steps exceed it",
             )
+
+    def _count_inputs(self, shape: Shape, adds: bool, call: Call, inputs: int) -> None:
+        """Plans of a shape are made anew for arguments that are views of larger storages than before. If none
+        is found, calls go on with those they have.
+        """
+        kind = Kind(self._nearest(adds), shape.dropped or frozenset())
+        shape.count_inputs(inputs)
+        for each in list(shape.recorded):
+            if each.has_room_for(inputs):
+                continue
+            try:
+                self._known_plan(larger := each.with_inputs(inputs), kind, call)
+            except remat.NoPlanError:
+                known = max((plan.report for plan in each.plans.values()), key=lambda r: r.predicted_peak)
+                self._say("inputs", larger_inputs(inputs, each.inputs, known))
+            else:
+                for plan in shape.exchange(each, larger):
+                    self.report.forget(plan.report)
 
     def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
         return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)

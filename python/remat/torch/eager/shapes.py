@@ -58,6 +58,7 @@ class Shape:
     calls is tracked, even without recomputation. lost: seconds of recomputation by its plans in smaller
     calls, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
     is_complete: no more sequences are recorded, since one could not be.
+    inputs: bytes of the storages of arguments, the most that plans were sought for.
     sized: the sizes that all ops of calls make are compared with those of the record.
     planless: calls stay within the budget without a plan, since their ops vary.
     """
@@ -72,6 +73,14 @@ class Shape:
     derived: bool = False
     is_complete: bool = False
     planless: bool = False
+    inputs: int = 0
+
+    def count_inputs(self, inputs: int) -> None:
+        self.inputs = max(self.inputs, inputs)
+
+    def has_room_for(self, inputs: int) -> bool:
+        """True if its plans keep the budget with arguments that take this, or none was found that does."""
+        return inputs <= self.inputs or all(each.has_room_for(inputs) for each in self.recorded)
 
     def complete(self) -> None:
         self.is_complete = True
@@ -204,7 +213,9 @@ class Shapes:
         if sum(shape.derived for shape in self._own.values()) >= self._most:
             return None
         larger = self._borrowed.pop(key).shape
-        shape = Shape([recorded], None, larger.dropped, larger.dropped_bytes, derived=True)
+        shape = Shape(
+            [recorded], None, larger.dropped, larger.dropped_bytes, derived=True, inputs=larger.inputs
+        )
         self._own[key] = shape
         return shape
 

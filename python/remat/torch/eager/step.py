@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils._pytree import tree_leaves
 
 from ..base.allocator import is_traced
 from ..base.devices import runtime_of
@@ -22,7 +23,7 @@ from ..base.modes import casting, casts_apart
 from ..base.private import begin_of_graph, storage_id, without_accumulate_hooks
 from ..base.products import EagerProducts
 from ..base.saved import digests_of, watched_saves
-from ..base.storages import tensor_storages
+from ..base.storages import shown_bytes, tensor_storages
 from .durations import clock_of, take_off_calls
 from .ledger import Ledger
 from .marks import levels_on
@@ -211,6 +212,11 @@ class TrainingStep:
         """Bytes of existing memory that ops read and that is not resident."""
         known = self.resident_bytes()
         return sum(size for address, size in external.items() if address not in known)
+
+    def input_bytes(self) -> int:
+        """Bytes of its own copies of arguments."""
+        given = [item for item in self.resident if not isinstance(item, torch.nn.Module)]
+        return shown_bytes(tree_leaves(given), self.device.type)
 
     def resident_bytes(self) -> dict[int, int]:
         return {address: size for address, (_, size) in self._named().items()}

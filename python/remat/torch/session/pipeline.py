@@ -16,8 +16,10 @@ from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, log
 from ..base.nodes import copied
+from ..base.private import is_traceable_wrapper_subclass
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
+from ..base.storages import shown_bytes
 from ..cost.layouts import Layouts
 from ..cost.profile import run_alone
 from ..cost.values import RealValues
@@ -41,6 +43,7 @@ from ..run.rewrite import Halves, rewrite
 from ..run.schedule import Schedule, Workspaces, scheduled
 from ..trace.away import copyable_values
 from ..trace.capture import Circumstances, capture_step
+from ..trace.schedule import placeholders
 from .flight import InFlight
 from .surroundings import Existing, Surroundings
 
@@ -208,7 +211,9 @@ class Pipeline:
             loss_measured_for=call.loss_measured_for,
             existing_gradients=call.existing.bytes,
             ends=around.ends(call.args, call.existing),
-            outside=around.outside(call.args, call.device) + around.floats_to_come(call.floats, call.device),
+            outside=around.outside(call.args, call.device)
+            + around.floats_to_come(call.floats, call.device)
+            + self._untraced(joint, call),
             routing=options.routing,
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),
@@ -218,6 +223,15 @@ class Pipeline:
         if options.host is not None:
             step.allow_copies(copyable_values(step, call.device))
         return Captured(step, call)
+
+    def _untraced(self, joint: fx.GraphModule, call: Call) -> int:
+        """Bytes of a call's inputs that its trace, made for inputs of these shapes, does not show: those may
+        have been no views of larger storages.
+        """
+        if self.surroundings.sharding is not None or any(map(is_traceable_wrapper_subclass, call.args)):
+            return 0
+        traced = shown_bytes([node.meta.get("val") for node in placeholders(joint)[0]], call.device.type)
+        return max(0, shown_bytes(call.args, call.device.type) - traced)
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
         with phase("profile"):

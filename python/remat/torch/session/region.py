@@ -39,7 +39,7 @@ from ..base.private import (
 from ..base.progress import progress_line
 from ..base.reasons import in_a_line
 from ..base.step import OutputUse
-from ..base.storages import has_data
+from ..base.storages import has_data, shown_bytes
 from ..base.turns import one_at_a_time
 from ..cost.layouts import TracedOtherwiseError
 from ..plan.report import PlanReport
@@ -62,7 +62,7 @@ from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
-from .unplanned import KEPT
+from .unplanned import KEPT, larger_inputs
 from .untouched import WritesNoted
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
@@ -106,6 +106,7 @@ class TracedFor(NamedTuple):
 class Variant:
     """A compiled graph, and its assumptions about outputs; planned if it needs gradients.
 
+    inputs: bytes of the storages of its inputs, which may be views of larger ones.
     existing: gradients that it adds to, and the use of those that it makes. numbers: values that its step
     reads in each call. casts: of autocast during its backward.
     """
@@ -118,6 +119,16 @@ class Variant:
     prepared: PreparedGradients = field(default_factory=PreparedGradients)
     numbers: Numbers | None = None
     casts: Casts = ()
+    inputs: int = 0
+
+    def count_inputs(self, inputs: int) -> None:
+        self.inputs = inputs
+
+    def has_room_for(self, inputs: int) -> bool:
+        more = inputs - self.inputs
+        if more <= 0 or self.planned is None:
+            return True
+        return self.planned.report.predicted_peak + more <= self.planned.report.budget
 
     def accept(self, planned: Planned) -> None:
         self.planned = planned
@@ -168,6 +179,8 @@ class Region:
         # By argument, bytes of the gradient that steps make.
         self._gradient_bytes: dict[int, int] = {}
         self._left: frozenset[int] = frozenset()
+        # Positions of arguments that are no parameters, and the type of the step's device; once known.
+        self._inputs: tuple[list[int], str] | None = None
 
     def inherit(self, others: Sequence[Region]) -> None:
         """Take over observations about outputs of the same code, which Dynamo compiles again for other shapes
@@ -236,6 +249,8 @@ class Region:
             with one_at_a_time():
                 # Another thread may have made it meanwhile.
                 variant = self.variants.get(key) or self._made(args, key)
+        elif variant.planned is not None and not variant.has_room_for(inputs := self._input_bytes(args)):
+            variant = self._made_larger(args, key, variant, inputs)
         results = None if runs or variant.planned is None else unfilled(variant.gm)
         if results is not None:
             return results
@@ -252,6 +267,35 @@ class Region:
             with phase("verify"):
                 self._prove(variant, args)
         return variant
+
+    def _input_bytes(self, args: Sequence[Any]) -> int:
+        if self._inputs is None:
+            given = [i for i, arg in enumerate(args) if not isinstance(arg, torch.nn.Parameter)]
+            self._inputs = given, device_of(args).type
+        positions, device_type = self._inputs
+        return shown_bytes((args[i] for i in positions), device_type)
+
+    def _made_larger(self, args: Sequence[Any], key: Key, variant: Variant, inputs: int) -> Variant:
+        """The variant for inputs that are views of larger storages; if none is found, the old one goes on."""
+        with one_at_a_time():
+            known = self.variants.get(key)
+            if known is not None and known.has_room_for(inputs):
+                return known
+            planned, counted = variant.planned, variant.inputs
+            assert planned is not None  # others have room
+            try:
+                if self.shared.options.group is not None:
+                    raise remat.NoPlanError("the ranks of a group plan together")
+                made = self._made(args, key)
+            except remat.NoPlanError:
+                said = larger_inputs(inputs, counted, planned.report)
+                if self.shared.options.strict:
+                    raise remat.UsageError(f"strict=True: {said}") from None
+                self.shared.warn_once(said, about="inputs")
+                variant.count_inputs(inputs)
+                return variant
+            self.shared.report.forget(planned.report)
+            return made
 
     def probe(self, args: Sequence[Any]) -> Any:
         """A call without a plan and without gradients, before `note_loss`."""
@@ -544,7 +588,7 @@ class Region:
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
         casts = self.shared.casts
-        variant = Variant(plain, use, key.existing, casts=casts)
+        variant = Variant(plain, use, key.existing, casts=casts, inputs=self._input_bytes(args))
         floats = self._floats
         if floats.positions and not key.training:
             self.variants[key] = variant.compiled(plain)

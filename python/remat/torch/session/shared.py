@@ -73,9 +73,10 @@ class Shared:
         self._casts_vary = True
         return "as in later ones, where some run inside and some outside"
 
-    def warn_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def warn_once(self, text: str, about: str = "") -> None:
+        """Once for each matter, which is the text if not named."""
+        if (about or text) not in self._said:
+            self._said.add(about or text)
             log.warning("%s", text)
 
     def note_plan(self, report: PlanReport) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from ..base.errors import UnsupportedModelError, log
 from ..base.private import replaced
-from ..base.units import format_bytes
+from ..base.units import exact_bytes, format_bytes
+from ..plan.report import PlanReport
 from ..trace.conversion import Spot
 
 # Fewer bytes left by eager code are not worth a warning or a new plan.
@@ -28,6 +29,18 @@ SEVERAL = (
     "a call has several backwards, and its plan is for one: such steps can need more than the budget (one "
     "backward of the sum of the losses does not)"
 )
+
+
+def larger_inputs(inputs: int, counted: int, report: PlanReport) -> str:
+    """No plan was found for inputs that take more bytes than those that plans count."""
+    return (
+        "inputs of a call are views of larger tensors, or share less memory, than those it was planned for: "
+        f"they take {exact_bytes(inputs)} instead of {exact_bytes(counted)}; no plan for that was found, and "
+        f"its step may take {exact_bytes(report.predicted_peak + inputs - counted)}, above the budget of "
+        f"{exact_bytes(report.budget)} (fit with such inputs, or call with copies)"
+    )
+
+
 # Markers of graph-break reasons that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
