@@ -45,16 +45,23 @@ _Timing = Callable[[Callable[[], int], Sequence[int]], int]
 
 
 def measure_ops(
-    nodes: Mapping[str, fx.Node], progress: Progress | None = None, values: RealValues | None = None
+    nodes: Mapping[str, fx.Node],
+    progress: Progress | None = None,
+    values: RealValues | None = None,
+    room: int | None = None,
 ) -> dict[str, Cost]:
     """Measure every op alone; the result has the keys of all ops that can be measured.
 
     progress: called with (measured so far, to measure). Warns if the machine is too busy for reliable
     durations.
     values: of a real run of the step, for ops that read values.
+    room: bytes that measuring may take, as far as ops let it; None: any.
     """
     stopwatch, values = Stopwatch(), values or RealValues.none()
-    with _other_data(min(_CACHE_BYTES, _bytes_made(nodes.values()) // 2)):
+    other = min(_CACHE_BYTES, _bytes_made(nodes.values()) // 2)
+    if room is not None:
+        other = min(other, max(0, room - max(map(_bytes_alone, nodes.values()), default=0)) // 2)
+    with _other_data(other):
         found = _measured(nodes, values, stopwatch, progress)
         found.update(_timed_again(nodes, found, values))
     stopwatch.warn_of_noise()
@@ -222,6 +229,11 @@ def _other_data(size: int) -> Iterator[None]:
 def _bytes_made(nodes: Iterable[fx.Node]) -> int:
     made = (tensor for node in nodes for tensor in tensors_of(node.meta.get("val")))
     return sum(storage_bytes(tensor) for tensor in made)
+
+
+def _bytes_alone(node: fx.Node) -> int:
+    """Of an op's arguments and results, and as much for what it needs while it runs."""
+    return 2 * (_bytes_made(node.all_input_nodes) + _bytes_made([node]))
 
 
 def _leave_the_cache() -> None:

@@ -42,7 +42,7 @@ def forget_measured() -> None:
 
 
 def _measured_here(
-    nodes: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
+    nodes: Mapping[str, fx.Node], progress: Progress | None, values: RealValues, room: int | None
 ) -> tuple[dict[str, Cost], int]:
     """The costs of ops measured by this process, without those that cannot be measured, and the number of new
     ones.
@@ -50,7 +50,7 @@ def _measured_here(
     known = _measured.setdefault(json.dumps(environment(), sort_keys=True), {})
     rest = {key: node for key, node in nodes.items() if key not in known}
     if rest:
-        known.update(measure_ops(rest, progress, values))
+        known.update(measure_ops(rest, progress, values, room))
     return {key: known[key] for key in nodes if key in known}, len(rest)
 
 
@@ -80,12 +80,14 @@ class Costs:
         progress: Progress | None = None,
         varies: bool = False,
         values: RealValues | None = None,
+        room: int | None = None,
     ) -> int:
         """Fill in duration and workspace of every op; returns how many distinct ops were measured.
 
         progress: called with (measured so far, to measure).
         varies: other sizes of the step were measured; if these give durations, only workspaces are measured.
         values: of a real run of the step, for ops that refuse others or read them.
+        room: bytes that measuring may take; None: any.
         """
         values = values or RealValues.none()
         if (now := environment()) != self._environment:  # settings of kernels
@@ -103,7 +105,7 @@ class Costs:
         self.known.update(told)
         missing = {key: node for key, node in missing.items() if key not in told}
         if missing:
-            found, measured = self._find(missing, progress, values)
+            found, measured = self._find(missing, progress, values, room)
             self.known.update(found)
             self._alike.add(signatures, nodes, found)
             self._estimate({key: node for key, node in missing.items() if key not in found})
@@ -160,11 +162,15 @@ class Costs:
         return {key: known[key] for op in step.ops if op.node is not None for key in (signature(op.node),)}
 
     def _find(
-        self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
+        self,
+        missing: Mapping[str, fx.Node],
+        progress: Progress | None,
+        values: RealValues,
+        room: int | None,
     ) -> tuple[dict[str, Cost], int]:
         """The costs of ops, without those that cannot be measured, and how many were measured."""
         if self.source == "measured":
-            return self._measure(missing, progress, values)
+            return self._measure(missing, progress, values, room)
         if self.source != "roofline":
             raise remat.UsageError(
                 f"{self.source}: {len(missing)} of the step's ops have no cost there; the first is "
@@ -174,19 +180,23 @@ class Costs:
         found = {key: roofline(node, self.device) for key, node in missing.items()}
         if not self.workspaces:
             return found, 0
-        real, measured = self._measure(missing, progress, values)
+        real, measured = self._measure(missing, progress, values, room)
         return {key: replace(cost, duration=found[key].duration) for key, cost in real.items()}, measured
 
     def _measure(
-        self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
+        self,
+        missing: Mapping[str, fx.Node],
+        progress: Progress | None,
+        values: RealValues,
+        room: int | None,
     ) -> tuple[dict[str, Cost], int]:
         """The store's costs come first, so that its processes plan with the same costs."""
         if self.store is None:
-            return _measured_here(missing, progress, values)
+            return _measured_here(missing, progress, values, room)
         stored = self.store.load_costs(environment())
         rest = {key: node for key, node in missing.items() if key not in stored}
         measured = 0
         if rest:
-            found, measured = _measured_here(rest, progress, values)
+            found, measured = _measured_here(rest, progress, values, room)
             stored |= self.store.add_costs(environment(), found)
         return {key: stored[key] for key in missing if key in stored}, measured

@@ -237,11 +237,20 @@ class Pipeline:
         with phase("profile"):
             step, call, budget = captured.step, captured.call, self.options.budget
             values = RealValues.of(step.gm, call.args, budget if isinstance(budget, int) else None)
-            measured = self.costs.fill(step, progress.profiling, call.varies, values)
+            room = self._room_to_measure(step, call)
+            measured = self.costs.fill(step, progress.profiling, call.varies, values, room)
             if not self.for_compiler:
                 self.layouts.compare(step, self.costs.known or {})
             unmeasured = len(self.costs.unmeasured(step))
             return Costed(remat.Graph.from_dict(step.to_dict()), measured, unmeasured)
+
+    def _room_to_measure(self, step: StepGraph, call: Call) -> int | None:
+        """Bytes that the budget leaves beside what is there before a step, during training."""
+        planned_for = self.planned_for()
+        if not planned_for:
+            return None
+        there = sum(step.values[value].bytes for value in step.inputs)
+        return max(0, planned_for - self._settled(call).size("reserve") - there)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """The pipeline after costs. Raises as `plan_step`."""
