@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
-import threading
 import types
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 
-from .errors import log
-from .private import COMPILED_CALL, has_hooks_of_calls, in_symbolic_tracing
+from .private import COMPILED_CALL
 
 _CALL, _REPORT, _MODEL = "_remat_call", "_remat_report", "_remat_model"
 
@@ -80,61 +77,11 @@ def fitted_module(model: torch.nn.Module, call: Callable[..., Any], report: Any)
     base = type(model)
     own: dict[str, Any] = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
     own |= {"__slots__": (_CALL, _REPORT, _MODEL), "_remat_class": base}
-    if isinstance(inspect.getattr_static(base, "forward", None), types.FunctionType):
-        inside = _Inside()
-        call = inside.around(call)
-        own["forward"] = _planned_forward(base, inside)
     kind = types.new_class(base.__name__, (_Fitted, base), {}, lambda body: body.update(own))
     fitted: Any = object.__new__(kind)
     for name, value in ("__dict__", model.__dict__), (_CALL, call), (_REPORT, report), (_MODEL, model):
         object.__setattr__(fitted, name, value)
     return cast(torch.nn.Module, fitted)
-
-
-class _Inside(threading.local):
-    """Whether a planned call runs in this thread: what it calls is the model as it is written."""
-
-    now = False
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            if self.now or torch.compiler.is_compiling():
-                return call(*args, **kwargs)
-            self.now = True
-            try:
-                return call(*args, **kwargs)
-            finally:
-                self.now = False
-
-        return noted
-
-
-def _planned_forward(base: Any, inside: _Inside) -> Callable[..., Any]:
-    """The method `forward` of a fitted module, for programs that call it themselves."""
-    said: list[str] = []
-
-    @functools.wraps(base.forward)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or in_symbolic_tracing()
-        call = None if traced or inside.now else _slot(self, _CALL)
-        if call is None or not torch.is_grad_enabled():
-            return base.forward(self, *args, **kwargs)
-        # A call would run these too, which may have called this method.
-        replaced = "forward" in vars(self) and getattr(vars(self)["forward"], "__func__", None) is not forward
-        if replaced or has_hooks_of_calls(self):
-            if not said:
-                said.append(base.__name__)
-                log.warning(
-                    "forward of a fitted %s is called itself, and runs without a plan, since the model has "
-                    "hooks, or a forward that was set on it, which only calls of the model run: call the "
-                    "model",
-                    *said,
-                )
-            return base.forward(self, *args, **kwargs)
-        return call(*args, **kwargs)
-
-    return forward
 
 
 def model_behind(module: Any) -> Any:

@@ -916,20 +916,6 @@ def changes_arguments(module: torch.nn.Module) -> bool:
     return bool(module._forward_pre_hooks)
 
 
-def has_hooks_of_calls(module: torch.nn.Module) -> bool:
-    """Does a call of this module run hooks, which `forward` alone does not? Those in `_forward_hooks` and its
-    relatives, and those of all modules.
-    """
-    own: list[Any] = [module._forward_hooks, module._forward_pre_hooks]
-    own += [module._backward_hooks, module._backward_pre_hooks]
-    return any(own) or any(global_module_hooks())
-
-
-def in_symbolic_tracing() -> bool:
-    """True while `torch.fx.symbolic_trace` calls the model. `_is_fx_tracing_flag`."""
-    return bool(_symbolic_trace._is_fx_tracing_flag)
-
-
 @functools.cache
 def global_module_hooks() -> list[dict[Any, Any]]:
     """Where hooks of all modules are kept. `_global_*` of `torch.nn.modules.module`."""
