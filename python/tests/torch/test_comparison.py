@@ -81,14 +81,17 @@ def test_a_refusal_names_a_budget_for_the_program_of_eager_mode() -> None:
     assert fit(model, x, known).remat.budget == known
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated")
-def test_outputs_alone_are_compared_where_the_host_has_no_room(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any) -> None:
         raise HostMemoryError("the disk is full")
 
     monkeypatch.setattr(comparison, "MappedFile", full)
+
+
+@pytest.mark.usefixtures("no_room")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")
+def test_outputs_alone_are_compared_where_the_host_has_no_room(caplog: pytest.LogCaptureFixture) -> None:
     model = Compiling()
     assert fit(model, torch.randn(256, 64), "80%").remat.parts[0].predicted_peak > 0
     assert OTHER_GRADIENTS not in caplog.text
@@ -118,11 +121,8 @@ def test_saved_tensors_come_back_as_they_lay() -> None:
     assert product.grad_fn._saved_self.data_ptr() == weights.data_ptr()  # type: ignore[union-attr]
 
 
-def test_what_is_not_saved_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any) -> None:
-        raise HostMemoryError("the disk is full")
-
-    monkeypatch.setattr(comparison, "MappedFile", full)
+@pytest.mark.usefixtures("no_room")
+def test_what_is_not_saved_is_an_error_of_its_own() -> None:
     x = torch.randn(5, requires_grad=True)
     with HostSaves([]).watched():
         y = (x * 2).sin().sum()

@@ -310,8 +310,7 @@ def test_the_plan_of_another_branch_is_made_when_it_is_met(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING, "remat.torch"):
         assert equal(train(fitted, x), expected)
     (line,) = [r.message for r in caplog.records if "is not the one that was recorded" in r.message]
-    assert "what comes after it" in line
-    assert "without a plan" in line
+    assert "what comes after it runs without a plan" in line
     assert len(fitted.remat.parts) > parts
 
 

@@ -80,8 +80,8 @@ class Ledger(OpsMode):
         plan if any op makes more than planned, not only once Python read other numbers. turn: makes the
         evictor to use after a change of plan, if the new plan does not suffice. backwards: called with "kept"
         if recomputed results stay because the backward keeps its saved tensors, with "several" if another
-        backward follows it. causes: compare what recomputed ops read too, so
-        that `told` gets no op that only reads what differs.
+        backward follows it. causes: compare what recomputed ops read too, so that `told` gets no op that
+        only reads what differs.
         """
         super().__init__()
         self.plan = plans[0]
@@ -263,13 +263,11 @@ class Ledger(OpsMode):
 
     def _look_at_backward(self, tells: Callable[[str], object]) -> None:
         """A plan is for one backward, which keeps nothing."""
-        task, is_first = graph_task(), self._task is None
-        if is_first:
-            self._task = task
-        unusual = "kept" if keeps_graph() else "several" if task != self._task else None
-        if unusual is not None:
+        task = graph_task()
+        self._task = task if self._task is None else self._task
+        if keeps_graph() or task != self._task:
             self._tells_backwards = None
-            tells(unusual)
+            tells("kept" if keeps_graph() else "several")
 
     def _before_run(self, run: Run) -> None:
         """A run is about to be repeated, with its arguments in memory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -281,21 +281,20 @@ class Region:
             known = self.variants.get(key)
             if known is not None and known.has_room_for(inputs):
                 return known
-            planned, counted = variant.planned, variant.inputs
+            planned, made = variant.planned, None
             assert planned is not None  # others have room
-            try:
-                if self.shared.options.group is not None:
-                    raise remat.NoPlanError("the ranks of a group plan together")
-                made = self._made(args, key)
-            except remat.NoPlanError:
-                said = larger_inputs(inputs, counted, planned.report)
-                if self.shared.options.strict:
-                    raise remat.UsageError(f"strict=True: {said}") from None
-                self.shared.warn_once(said, about="inputs")
-                variant.count_inputs(inputs)
-                return variant
-            self.shared.report.forget(planned.report)
-            return made
+            if self.shared.options.group is None:  # whose ranks plan together
+                with suppress(remat.NoPlanError):
+                    made = self._made(args, key)
+            if made is not None:
+                self.shared.report.forget(planned.report)
+                return made
+            said = larger_inputs(inputs, variant.inputs, planned.report)
+            if self.shared.options.strict:
+                raise remat.UsageError(f"strict=True: {said}")
+            self.shared.warn_once(said, about="inputs")
+            variant.count_inputs(inputs)
+            return variant
 
     def probe(self, args: Sequence[Any]) -> Any:
         """A call without a plan and without gradients, before `note_loss`."""

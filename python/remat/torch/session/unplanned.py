@@ -29,6 +29,11 @@ SEVERAL = (
     "a call has several backwards, and its plan is for one: such steps can need more than the budget (one "
     "backward of the sum of the losses does not)"
 )
+# Markers of graph-break reasons that depend on values.
+_DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
+
+# Places left alone, places of breaks with how often each broke a graph, and what was said.
+Known = tuple[dict[str, Spot], dict[str, tuple[Spot, int]], set[str]]
 
 
 def larger_inputs(inputs: int, counted: int, report: PlanReport) -> str:
@@ -39,13 +44,6 @@ def larger_inputs(inputs: int, counted: int, report: PlanReport) -> str:
         f"its step may take {exact_bytes(report.predicted_peak + inputs - counted)}, above the budget of "
         f"{exact_bytes(report.budget)} (fit with such inputs, or call with copies)"
     )
-
-
-# Markers of graph-break reasons that depend on values.
-_DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
-
-# Places left alone, places of breaks with how often each broke a graph, and what was said.
-Known = tuple[dict[str, Spot], dict[str, tuple[Spot, int]], set[str]]
 
 
 class Unplanned:

@@ -149,10 +149,11 @@ class _Contraction:
             raise UnplannableError(f"{node.name} ({node.target}) changes a tensor in place inside the step")
         tensors = tensors_of(val)
         shown = [self._value_at(t) for t in tensors]
-        if not tensors or (all(s is None for s in shown) and not returns_alias(node)):
+        # What shows a constant shows nobody's value.
+        of_constants = all(each.op == "get_attr" for each in node.all_input_nodes)
+        makes_all = all(s is None for s in shown) and not returns_alias(node)
+        if not tensors or makes_all or of_constants:
             self._add_op(node, phase, val)
-        elif all(each.op == "get_attr" for each in node.all_input_nodes):
-            self._add_op(node, phase, val)  # of a constant, which is nobody's value
         elif returns_alias(node) or all(s is not None for s in shown):
             self._add_view(node, val, shown)
         else:
