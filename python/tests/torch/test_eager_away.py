@@ -9,6 +9,7 @@ import gc
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -316,6 +317,20 @@ def test_steps_are_captured_and_swept_with_a_host() -> None:
     assert remat.plan(graph, "60%", host=HOST, work_limit=100_000).plan.copies
     swept = remat.torch.sweep(Branches(), rows(), points=3, accumulate=False, **options)
     assert len(swept.rows) > 1
+
+
+def test_copies_that_the_host_has_no_room_for_at_once_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the planner's plan one may come back before another leaves, here only in the backward."""
+    planned = planning._planned
+
+    def with_more_room(graph: remat.Graph, target: int, options: Any) -> remat.PlanResult:
+        return planned(graph, target, replace(options, host=options.host and HOST))
+
+    monkeypatch.setattr(planning, "_planned", with_more_room)
+    for room in (140_000, 400_000):  # of 524,288 bytes
+        small = remat.Host(out=2e9, in_=2e9, budget=room)
+        fitted = fit(Branches(), rows(), "85%", host=small, executor="eager", work_limit=200_000)
+        assert all(part.host_peak <= room for part in fitted.remat.parts)
 
 
 def test_what_the_host_has_no_room_for_is_said(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -269,6 +270,7 @@ class _Carried:
         """
         again, producers = step.closed(step.again(found.steps)), step.graph.producers
         wanted = {v: wish for v, wish in wishes(found).items() if again.isdisjoint(step.ops_of[producers[v]])}
+        wanted = _with_room(wanted, step, options.settled_host)
         steps = step.plan_of(again)
         timing = Timing(step, steps, wanted)
 
@@ -306,6 +308,17 @@ class _Carried:
         return replace(
             self, step=step, plan=remat.Plan(step.graph, list(plan.steps), copies=plan.copies, host=plan.host)
         )
+
+
+def _with_room(wanted: Mapping[int, Wish], step: StepGraph, host: remat.Host | None) -> dict[int, Wish]:
+    """As many of the values as the host has room for at once: none comes back before the backward."""
+    left = math.inf if host is None or host.budget is None else host.budget
+    found: dict[int, Wish] = {}
+    for value, wish in wanted.items():
+        if (size := int(step.graph.bytes[value])) <= left:
+            found[value] = wish
+            left -= size
+    return found
 
 
 def _moved(ways: Sequence[Route]) -> Iterator[list[int]]:
