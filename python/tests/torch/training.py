@@ -74,3 +74,9 @@ def step_peak(model: nn.Module, inputs: Sequence[torch.Tensor]) -> int:
         model(*inputs).backward()
 
     return remat.torch.measure_peak(step, resident=[model, *inputs])
+
+
+def said_of_the_rest(said: Sequence[str], line: str) -> str:
+    """What a warning that a call leaves what was recorded has to say of its further ops, after these."""
+    above = any(text.startswith("a call that") for text in said[: said.index(line)])
+    return f"what comes after it {'runs' if above else 'stays within the budget'} without a plan"
