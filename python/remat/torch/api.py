@@ -12,7 +12,7 @@ import remat
 
 from .base.account import account
 from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone, log
-from .base.fitted_module import report_of
+from .base.fitted_module import model_behind, report_of
 from .base.given import check_step, mistraced_part
 from .base.private import compiled_part
 from .base.progress import progress_line
@@ -124,7 +124,7 @@ def fit(
     asked = Options.from_mapping({"budget": budget, **options})
     with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()
-        fitted = _chosen(model, asked, sample_inputs, loss)
+        fitted = _chosen(model_behind(model), asked, sample_inputs, loss)
         report: ModelReport = report_of(fitted)
         progress.set_result(report.outcome())
         report.set_seconds(spent.seconds())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 
-from .private import COMPILED_CALL
+from .errors import log
+from .private import COMPILED_CALL, in_symbolic_tracing
 
 _CALL, _REPORT, _MODEL = "_remat_call", "_remat_report", "_remat_model"
 
@@ -77,11 +79,35 @@ def fitted_module(model: torch.nn.Module, call: Callable[..., Any], report: Any)
     base = type(model)
     own: dict[str, Any] = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
     own |= {"__slots__": (_CALL, _REPORT, _MODEL), "_remat_class": base}
+    if isinstance(inspect.getattr_static(base, "forward", None), types.FunctionType):
+        own["forward"] = _unplanned_forward(base)
     kind = types.new_class(base.__name__, (_Fitted, base), {}, lambda body: body.update(own))
     fitted: Any = object.__new__(kind)
     for name, value in ("__dict__", model.__dict__), (_CALL, call), (_REPORT, report), (_MODEL, model):
         object.__setattr__(fitted, name, value)
     return cast(torch.nn.Module, fitted)
+
+
+def _unplanned_forward(base: Any) -> Callable[..., Any]:
+    """The method `forward`, which says that it runs without a plan. Planned calls are of the model behind."""
+    said: list[str] = []
+
+    @functools.wraps(base.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not said and _trains(self):
+            said.append(base.__name__)
+            log.warning("%s.forward(...) runs without a plan: call the model that fit returned", *said)
+        return base.forward(self, *args, **kwargs)
+
+    return forward
+
+
+def _trains(fitted: Any) -> bool:
+    """Is this forward, called on a fitted module, one that a plan could run?"""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or in_symbolic_tracing()
+    # A forward that was set on the model may call this one in a planned call.
+    replaced = "forward" in vars(fitted)
+    return torch.is_grad_enabled() and not (traced or replaced) and report_of(fitted) is not None
 
 
 def model_behind(module: Any) -> Any:

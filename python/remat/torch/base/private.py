@@ -916,6 +916,11 @@ def changes_arguments(module: torch.nn.Module) -> bool:
     return bool(module._forward_pre_hooks)
 
 
+def in_symbolic_tracing() -> bool:
+    """True while `torch.fx.symbolic_trace` calls the model. `_is_fx_tracing_flag`."""
+    return bool(_symbolic_trace._is_fx_tracing_flag)
+
+
 @functools.cache
 def global_module_hooks() -> list[dict[Any, Any]]:
     """Where hooks of all modules are kept. `_global_*` of `torch.nn.modules.module`."""
