@@ -381,14 +381,8 @@ class EagerSession:
                 continue
             each.for_calls(self._calls)
             others = self._preparation.kept_by_others(each, kind, self._calls - 1)
-            try:
-                if others is not None:
-                    self._plan(roomy := each.beside(others), kind, call)
-                    for plan in shape.exchange(each, roomy):
-                        self.report.forget(plan.report)
-                    continue
-            except remat.NoPlanError:
-                pass
+            if others is not None and self._has_plan_as(shape, each, each.beside(others), kind, call):
+                continue
             self._say(
                 "together",
                 f"no plans for {self._calls} calls before a backward were found that keep the budget "
@@ -402,16 +396,22 @@ class EagerSession:
         kind = Kind(self._nearest(adds), shape.dropped or frozenset())
         shape.count_inputs(inputs)
         for each in list(shape.recorded):
-            if each.has_room_for(inputs):
+            if each.has_room_for(inputs) or self._has_plan_as(
+                shape, each, each.with_inputs(inputs), kind, call
+            ):
                 continue
-            try:
-                self._known_plan(larger := each.with_inputs(inputs), kind, call)
-            except remat.NoPlanError:
-                known = max((plan.report for plan in each.plans.values()), key=lambda r: r.predicted_peak)
-                self._say("inputs", larger_inputs(inputs, each.inputs, known))
-            else:
-                for plan in shape.exchange(each, larger):
-                    self.report.forget(plan.report)
+            known = max((plan.report for plan in each.plans.values()), key=lambda r: r.predicted_peak)
+            self._say("inputs", larger_inputs(inputs, each.inputs, known))
+
+    def _has_plan_as(self, shape: Shape, old: Recorded, new: Recorded, kind: Kind, call: Call) -> bool:
+        """Is there a plan for the new surroundings of a record? The record with it then replaces the old."""
+        try:
+            self._known_plan(new, kind, call)
+        except remat.NoPlanError:
+            return False
+        for plan in shape.exchange(old, new):
+            self.report.forget(plan.report)
+        return True
 
     def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
         return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)
