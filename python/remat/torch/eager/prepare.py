@@ -308,7 +308,7 @@ class Preparation:
         def over(needed: int) -> None:
             self._say(
                 "recording",
-                f"a step that is recorded does not stay within the budget of {exact_bytes(limit)}: it needs "
+                f"a step that is recorded may exceed the budget of {exact_bytes(limit)}: it needs about "
                 f"{exact_bytes(needed)} although all is evicted that can be",
             )
 

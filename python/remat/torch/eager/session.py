@@ -450,7 +450,7 @@ class EagerSession:
         def over(needed: int) -> None:
             self._say(
                 "over",
-                f"a call that {what} does not stay within the budget of {exact_bytes(limit)}: it needs "
+                f"a call that {what} may exceed the budget of {exact_bytes(limit)}: it needs about "
                 f"{exact_bytes(needed)} although all is evicted that can be",
             )
 
