@@ -9,6 +9,7 @@ import remat.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from training import fit
 
 transformers = pytest.importorskip("transformers")
@@ -63,6 +64,44 @@ def test_the_same_model_follows_each_batch_as_eager_mode_does(kind: str, groups:
     fitted = fit(copy.deepcopy(eager), BASE, "100%", outputs="held", costs="roofline")
     for name, batch in BATCHES.items():
         assert same(gradients(fitted, batch), gradients(eager, batch)), name
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
+def test_checkpoints_of_the_model_read_the_same_masks() -> None:
+    eager = language_model("Llama", 2)
+    fitted = fit(copy.deepcopy(eager), BASE, "100%", outputs="held", costs="roofline")
+    for model in (eager, fitted):
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for name in ("without", "padded"):
+        assert same(gradients(fitted, BATCHES[name]), gradients(eager, BATCHES[name])), name
+
+
+class Nested(nn.Module):
+    """A checkpoint inside a checkpoint, with an op that has graphs of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (self.linear(x),))
+
+    def outer(self, x: torch.Tensor, by: float) -> tuple[torch.Tensor, torch.Tensor]:
+        made = checkpoint(self.inner, F.dropout(x, 0.5), use_reentrant=False)
+        return made * by, x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        made, given = checkpoint(self.outer, x, by=3.0, use_reentrant=False)
+        made, given = checkpoint(self.outer, made + given, 2.0, use_reentrant=False)
+        return (made + given).square().mean()
+
+
+def test_checkpoints_inside_checkpoints_are_traced() -> None:
+    torch.manual_seed(0)
+    model, x = Nested(), torch.randn(8, 16)
+    found = remat.torch.verify(model, x, executor="boxed", costs="roofline", work_limit=20_000)
+    assert found.differences == ()
 
 
 def test_torch_compile_follows_too() -> None:

@@ -12,7 +12,7 @@ from torch import fx
 
 from ..base.devices import devices_in_use
 from ..base.generators import generator_states, generators_kept, set_generator_states
-from ..base.private import TagActivationCheckpoint, will_execute
+from ..base.private import will_execute
 
 
 class PreparedGradients:
@@ -34,27 +34,6 @@ class PreparedGradients:
     def take(self) -> list[Any] | None:
         gradients, self._gradients = self._gradients, None
         return gradients
-
-
-class _Plainly(fx.Interpreter):
-    """Runs a graph of Dynamo without its checkpoints: these leave generator states to the tracer, so their
-    recomputation would draw other numbers.
-    """
-
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not isinstance(target, TagActivationCheckpoint):
-            return super().call_function(target, args, kwargs)
-        _, own = target.divide_kwargs(kwargs)
-        return _Plainly(args[0]).run(*args[1:], *own.values())
-
-
-def has_reentrant_checkpoint(gm: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo's, or one within it, has a checkpoint whose backward is one of its own. A
-    trace runs all checkpoints as if they were not there."""
-    nodes = [node for each in gm.modules() if isinstance(each, fx.GraphModule) for node in each.graph.nodes]
-    checkpoints = [node for node in nodes if isinstance(node.target, TagActivationCheckpoint)]
-    # PyTorch's default is reentrant.
-    return any(node.kwargs.get("use_reentrant") is not False for node in checkpoints)
 
 
 class Replay:
@@ -119,7 +98,7 @@ class Replay:
                 stack.enter_context(torch.autocast(kind, dtype, enabled))
             if self.states is not None:
                 set_generator_states(self.states)
-            outputs = _Plainly(self.gm).run(*args)
+            outputs = self.gm(*args)
         graded = [outputs[i] for i in given]
         return list(torch.autograd.grad(graded, leaves, list(given.values()), allow_unused=True))
 

@@ -48,7 +48,8 @@ from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import PoolUser
-from ..run.replay import PreparedGradients, Replay, has_reentrant_checkpoint
+from ..run.replay import PreparedGradients, Replay
+from ..trace.checkpoints import has_reentrant_checkpoint, without_checkpoints
 from ..trace.fake import forget_gradients, without_keeping
 from ..trace.floats import Floats, FloatsMatterError, Marks, Numbers
 from ..trace.kernels import eager_kernels
@@ -143,7 +144,8 @@ class Region:
     gradients.
 
     number: of the graph in the model. frame: the code that it was compiled from; for other shapes Dynamo
-    makes other regions of it, and for other settings of kernels the session does. held: bytes that calls left
+    makes other regions of it, and for other settings of kernels the session does. unpacked: the graph without
+    the model's own checkpoints, which is what is traced. held: bytes that calls left
     in memory since the last query.
     """
 
@@ -162,10 +164,11 @@ class Region:
         one_plan = shared.options.group is not None
         self._floats = Floats(gm)
         self._marks: dict[TracedFor, Marks] = {}
-        self._masks = Masks(gm, one_plan)
+        self.unpacked = without_checkpoints(gm)
+        self._masks = Masks(self.unpacked, one_plan)
         described = list(described_inputs(gm).values())
         sizes = [each for i, each in enumerate(described) if i not in self._floats.positions]
-        self._varying = Varying(gm, one_plan) if is_symbolic(sizes) else None
+        self._varying = Varying(self.unpacked, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
         # Inputs that a call overwrites, once known.
@@ -681,7 +684,7 @@ class Region:
                 variant.compiled(run)
         except CapturedOnlyError:
             return variant.compiled(self._run_unplanned)
-        for each in {self.gm, plain, cut, gm}:
+        for each in {self.gm, self.unpacked, plain, cut, gm}:
             forget_gradients(each)
         self.variants[key] = variant
         return variant

@@ -190,14 +190,14 @@ class Session:
             self.shared.flight.forget(region.number)
         with modes_kept():
             awkward = awkward_nodes(error.gm)
-        nodes = [node for node in region.gm.graph.nodes if node.name in {each.name for each in awkward}]
-        pieces = split(region.gm, nodes) if nodes else None
+        nodes = [node for node in region.unpacked.graph.nodes if node.name in {each.name for each in awkward}]
+        pieces = split(region.unpacked, nodes) if nodes else None
         if pieces is None:
             self.left_alone(spot_of_graph(region.gm, error.cause))
             return region.gm
         for node, cause in awkward.items():
             self.broken(spot_of_node(node, cause))
-        return Pieces(region.gm, pieces, [self._piece(region, piece) for piece in pieces])
+        return Pieces(region.unpacked, pieces, [self._piece(region, piece) for piece in pieces])
 
     def _piece(self, whole: Region, piece: Piece) -> Callable[..., Any]:
         if piece.awkward:
