@@ -57,6 +57,13 @@ class Name(str):
         return name
 
 
+class Chosen(str):
+    """What `choose` makes has this name, by which a call of it is told from the user's own rules."""
+
+
+CHOSEN = Chosen(f"{PREFIX}chosen")
+
+
 @dataclass(eq=False)
 class Value:
     """What an op makes. Variables of JAX do not do: a jaxpr that is called twice has the same ones twice."""
@@ -126,7 +133,7 @@ def choose(op: Op, *args: Any) -> Any:
 
     @jax.custom_jvp
     def run(*args: Any) -> Any:
-        return op.bind(args)[0]
+        return checkpoint_name(op.bind(args)[0], CHOSEN)
 
     def by_order(primals: Any, tangents: Any) -> Any:
         made, (x, y) = run(*primals), primals
@@ -211,7 +218,11 @@ def inner_kinds(params: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_jit(eqn: Any) -> Any:
-    """The jaxpr of a call of jit, with its constants; None: it is no such call."""
+    """The jaxpr of a call of jit, with its constants, or of `choose`, whose op is chosen anew where it is run;
+    None: it is no such call."""
+    if eqn.primitive.name == "custom_jvp_call":
+        called = eqn.params["call_jaxpr"]
+        return called if any(isinstance(e.params.get("name"), Chosen) for e in called.jaxpr.eqns) else None
     return eqn.params.get("jaxpr") or eqn.params["call_jaxpr"] if eqn.primitive.name in INLINED else None
 
 
