@@ -218,7 +218,7 @@ def inner_kinds(params: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_jit(eqn: Any) -> Any:
-    """The jaxpr of a call of jit, with its constants, or of `choose`, whose op is chosen anew where it is run;
+    """The jaxpr of a call of jit, with its constants, or of `choose`, whose op is chosen anew where it runs;
     None: it is no such call."""
     if eqn.primitive.name == "custom_jvp_call":
         called = eqn.params["call_jaxpr"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import resource
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import remat
@@ -260,3 +262,36 @@ def test_ops_of_a_recurrent_layer_are_measured_within_the_budget_in_training() -
     fitted = remat.torch.fit(model, torch.randn(16, 20, 64), budget, executor="boxed", costs="measured")
     for n in (16, 9, 12):
         assert peak(fitted, n) <= budget
+
+
+class Widths(nn.Module):
+    """Each of its layers has another width, so each of its ops is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        widths = range(64, 129, 8)
+        self.layers = nn.Sequential(*[y for a, b in pairwise(widths) for y in (nn.Linear(a, b), nn.GELU())])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+@pytest.mark.parametrize("budget_as", [int, "{} B".format])
+def test_the_first_step_of_torch_compile_measures_ops_within_the_budget(
+    budget_as: Callable[[int], int | str],
+) -> None:
+    plain, model, x = Widths(), Widths(), torch.randn(2048, 64)
+
+    def peak(run: nn.Module) -> int:
+        run.zero_grad()
+        return remat.torch.measure_peak(lambda: run(x).backward(), resident=[run, x])
+
+    budget = peak(plain) * 7 // 10
+    options = {"budget": budget_as(budget), "costs": "measured"}
+    compiled = torch.compile(model, backend="remat", options=options)
+    for _ in range(2):
+        assert peak(compiled) <= budget
+        assert all(
+            torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)
+        )

@@ -23,7 +23,7 @@ from ..base.reasons import in_a_line
 from ..base.saved import NotSavedError, digests_without_saving
 from ..base.storages import shown_bytes, tensor_storages
 from ..base.units import exact_bytes
-from ..plan.budget import auto_budget, optimizer_state_bytes
+from ..plan.budget import amount_of, auto_budget, optimizer_state_bytes
 from ..plan.options import Options, as_host
 from ..run.bandwidth import measured_host
 from ..run.channels import channels_of
@@ -300,10 +300,10 @@ class Preparation:
         is recorded.
         """
         options = self._options_on(step.device)
-        try:
-            limit = remat.parse_bytes(options.budget) - options.size("reserve")
-        except remat.BudgetError:
+        budget = amount_of(options.budget)
+        if budget is None:
             return None
+        limit = budget - options.size("reserve")
 
         def over(needed: int) -> None:
             self._say(

@@ -111,9 +111,14 @@ def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:
     return fake
 
 
+def amount_of(budget: int | str) -> int | None:
+    """The bytes of an absolute budget; None for a share of each step's need, and for "auto"."""
+    try:
+        return int(remat.parse_bytes(budget))
+    except remat.BudgetError:
+        return None
+
+
 def is_amount(budget: int | str) -> bool:
     """True for an absolute budget, not a share of each step's need."""
-    try:
-        return budget == "auto" or remat.parse_bytes(budget) >= 0
-    except remat.BudgetError:
-        return False
+    return budget == "auto" or amount_of(budget) is not None

@@ -25,7 +25,7 @@ from ..cost.profile import run_alone
 from ..cost.values import RealValues
 from ..plan.aiming import Aimed, aim
 from ..plan.arena import Placeable
-from ..plan.budget import is_amount
+from ..plan.budget import amount_of, is_amount
 from ..plan.cache import PlanCache
 from ..plan.options import Options
 from ..plan.part import Part
@@ -235,8 +235,8 @@ class Pipeline:
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
         with phase("profile"):
-            step, call, budget = captured.step, captured.call, self.options.budget
-            values = RealValues.of(step.gm, call.args, budget if isinstance(budget, int) else None)
+            step, call = captured.step, captured.call
+            values = RealValues.of(step.gm, call.args, amount_of(self.options.budget))
             room = self._room_to_measure(step, call)
             measured = self.costs.fill(step, progress.profiling, call.varies, values, room)
             if not self.for_compiler:
@@ -245,12 +245,13 @@ class Pipeline:
             return Costed(remat.Graph.from_dict(step.to_dict()), measured, unmeasured)
 
     def _room_to_measure(self, step: StepGraph, call: Call) -> int | None:
-        """Bytes that the budget leaves beside what is there before a step, during training."""
-        planned_for = self.planned_for()
-        if not planned_for:
+        """Bytes that the budget leaves beside what is there before a step; None: a share of what is not known
+        yet."""
+        limit = self.planned_for() or amount_of(self.options.budget)
+        if limit is None:
             return None
         there = sum(step.values[value].bytes for value in step.inputs)
-        return max(0, planned_for - self._settled(call).size("reserve") - there)
+        return max(0, limit - self.surroundings.settle(call.args, call.device).size("reserve") - there)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """The pipeline after costs. Raises as `plan_step`."""
