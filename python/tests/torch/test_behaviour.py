@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import pytest
@@ -1116,3 +1116,43 @@ def test_a_model_that_asks_whether_it_is_compiled_is_not(caplog: pytest.LogCaptu
     caplog.clear()
     fit(model, x, "85%", loss=torch.mean, executor="boxed")
     assert 'its trace has other outputs than eager mode: executor="eager" has the same' in caplog.text
+
+
+class Doubled(nn.Module):
+    """Calls a fitted model."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = 2 * self.inner(x)
+        return y
+
+
+@pytest.mark.parametrize("way", ["itself", "a module around it", "a function"])
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_compiled_code_leaves_a_fitted_model_to_its_plan(
+    executor: Literal["boxed", "eager"], way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    layers = [each for _ in range(6) for each in (nn.Linear(64, 64), nn.GELU())]
+    model, x = nn.Sequential(*layers), torch.randn(1024, 64)
+
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        return y.square().mean()
+
+    fitted: Any = remat.torch.fit(model, x, "70%", loss=loss, executor=executor, accumulate=False)
+    around = {"itself": fitted, "a module around it": Doubled(fitted), "a function": lambda x: fitted(x)}[way]
+    compiled: Any = torch.compile(around, backend="eager")
+
+    def step() -> None:
+        loss(compiled(x)).backward()
+
+    for _ in range(2):
+        model.zero_grad()
+        peak = remat.torch.measure_peak(step, resident=[model, x])
+    # Twice the output and its gradient come on top where the model is called inside.
+    beside = 0 if way != "a module around it" else 2 * x.nbytes
+    assert peak <= fitted.remat.parts[0].budget + beside
+    assert not caplog.records
