@@ -247,3 +247,25 @@ def test_complex_quotients() -> None:
 
     torch.manual_seed(0)
     assert remat.torch.verify(Quotient(), torch.randn(125, dtype=torch.complex64), "100%").equal
+
+
+class Parts(nn.Module):
+    """Reads results of `unbind`, and writes to what they are views of afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            one, other = x[:, 4:].reshape(-1, 6, 2).unbind(-1)
+            x[:, 4:] = torch.stack([-other, one], -1).flatten(1)
+        return x.square().mean()
+
+
+def test_what_parts_are_views_of_is_written_to_later() -> None:
+    torch.manual_seed(0)
+    how = {"executor": "boxed", "costs": "roofline", "work_limit": 20_000}
+    found = remat.torch.verify(Parts(), torch.randn(32, 16), "95%", **how)
+    assert found.differences == ()

@@ -34,7 +34,7 @@ def forget_gradients(gm: fx.GraphModule) -> None:
     """
 
     def apart(item: Any) -> Any:
-        if not isinstance(item, FakeTensor) or item.grad_fn is None:
+        if not isinstance(item, FakeTensor) or not _is_made(item):
             return item
         with item.fake_mode:
             return item.detach().requires_grad_()
@@ -42,6 +42,14 @@ def forget_gradients(gm: fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         if "example_value" in node.meta:
             node.meta["example_value"] = tree_map(apart, node.meta["example_value"])
+
+
+def _is_made(item: torch.Tensor) -> bool:
+    """Did an op make it that autograd noted?"""
+    try:
+        return item.grad_fn is not None
+    except RuntimeError:  # one of the results of `unbind` or the like, whose base was written to later
+        return True
 
 
 def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch.nn.Module, Any]:
