@@ -295,3 +295,33 @@ def test_the_first_step_of_torch_compile_measures_ops_within_the_budget(
         assert all(
             torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)
         )
+
+
+def test_ops_with_large_workspaces_are_measured_within_the_budget_in_training() -> None:
+    """A convolution of float64 unfolds its input, which takes several times as much."""
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = nn.Conv2d(3, 16, 3, padding=1)
+            self.layers = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(4))
+            self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            for layer, norm in zip(self.layers, self.norms, strict=True):
+                x = x + norm(layer(x)).relu()
+            return x.square().mean()
+
+    def peak(run: nn.Module, x: torch.Tensor) -> int:
+        run.zero_grad()
+        return remat.torch.measure_peak(lambda: run(x).backward(), resident=[run, x])
+
+    model, x = Layers(), torch.randn(4, 3, 48, 48)
+    model.double()
+    budget = peak(model, x.double()) * 6 // 10
+    model.float()
+    fitted = remat.torch.fit(model, x, budget, executor="boxed", costs="measured")
+    model.double()
+    assert peak(fitted, x.double()) <= budget

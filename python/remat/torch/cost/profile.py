@@ -32,8 +32,8 @@ from .standins import Arguments
 from .timing import LONG_NS, Stopwatch, clock_of_ops
 from .values import RealValues
 
-# More than the private caches of one core.
-_CACHE_BYTES = 8 << 20
+# More than the private caches of one core; less where this part of the room for measuring is.
+_CACHE_BYTES, _PART = 8 << 20, 16
 
 
 # Rounds in which ops are timed again, and their total time in ns or as a multiple of the first round.
@@ -60,7 +60,7 @@ def measure_ops(
     stopwatch, values = Stopwatch(), values or RealValues.none()
     other = min(_CACHE_BYTES, _bytes_made(nodes.values()) // 2)
     if room is not None:
-        other = min(other, max(0, room - max(map(_bytes_alone, nodes.values()), default=0)) // 2)
+        other = min(other, room // _PART)
     with _other_data(other):
         found = _measured(nodes, values, stopwatch, progress)
         found.update(_timed_again(nodes, found, values))
@@ -229,11 +229,6 @@ def _other_data(size: int) -> Iterator[None]:
 def _bytes_made(nodes: Iterable[fx.Node]) -> int:
     made = (tensor for node in nodes for tensor in tensors_of(node.meta.get("val")))
     return sum(storage_bytes(tensor) for tensor in made)
-
-
-def _bytes_alone(node: fx.Node) -> int:
-    """Of an op's arguments and results, and as much for what it needs while it runs."""
-    return 2 * (_bytes_made(node.all_input_nodes) + _bytes_made([node]))
 
 
 def _leave_the_cache() -> None:
