@@ -660,3 +660,37 @@ def test_batched_gradients_are_those_of_eager_mode() -> None:
         for each in (fitted, model)
     )
     assert found.equal(expected)
+
+
+class Heads(nn.Module):
+    """Two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.body(x).tanh()
+        return self.first(y), self.second(y)
+
+
+def test_a_loss_that_skips_a_head_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Eager mode leaves None as the gradients of what only that head needs, and optimizers skip it."""
+    x = torch.randn(16, 8)
+
+    def loss(outputs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return outputs[0].square().mean()
+
+    told, untold = (fit(Heads(), x, "100%", costs="roofline", **how) for how in ({"loss": loss}, {}))
+    loss(told(x)).backward()
+    assert told.second.weight.grad is None
+    assert not caplog.records
+    for _ in range(2):
+        untold.zero_grad()
+        loss(untold(x)).backward()
+    assert untold.second.weight.grad is None
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith("the loss skips outputs of graph 0: what only they need (")
+    assert "second" in said
+    assert "first" not in said
+    assert "body" not in said

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import is_number, module_of, output_node, outputs_of
+from ..base.nodes import ancestors, is_number, module_of, output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS, storage_id
 from ..base.step import OutputUse
 from ..trace.tangents import Strides, name_of_output
@@ -167,6 +167,18 @@ def unfilled(gm: fx.GraphModule) -> Any:
     if any(map(is_number, found)):
         return None
     return type(returned)(found)
+
+
+def needed_by_others(gm: fx.GraphModule, graded: set[int], cut: frozenset[int]) -> list[fx.Node]:
+    """Inputs with gradients that only outputs other than these need: a trace takes zeros as the gradients of
+    those, where eager mode runs no backward at all. cut: outputs of which the trace has no gradient."""
+    returned = outputs_of(gm)
+    others = [n for i, n in enumerate(returned) if i not in graded | cut and isinstance(n, fx.Node)]
+    if not graded or not others:
+        return []
+    read = ancestors(returned[i] for i in graded if isinstance(returned[i], fx.Node))
+    inputs = [n for n in gm.graph.find_nodes(op="placeholder") if n in ancestors(others) - read]
+    return [n for n in inputs if getattr(n.meta.get("example_value"), "requires_grad", False)]
 
 
 def cut_off(gm: fx.GraphModule, outputs: frozenset[int]) -> fx.GraphModule:

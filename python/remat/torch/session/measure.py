@@ -72,10 +72,11 @@ def measure_peak(
     start.
 
     On the CPU this uses the allocator's own events and is exact for all memory that PyTorch allocates, but
-    not for memory of MKL or oneDNN. On an accelerator it is the allocator's count
-    (`torch.cuda.max_memory_allocated`), less memory that existed at the start beside `resident` and memory
-    kept by libraries. Planned steps inside `fn` are compared with their predictions; more than 2 % above is a
-    warning.
+    not for memory of MKL or oneDNN, nor for that of threads that `fn` starts. (Such a thread must not need a
+    new plan while `fn` waits for it: plans are made after the measurement.) On an accelerator it is the
+    allocator's count (`torch.cuda.max_memory_allocated`), less memory that existed at the start beside
+    `resident` and memory kept by libraries. Planned steps inside `fn` are compared with their predictions;
+    more than 2 % above is a warning.
 
     Args:
         fn: the function to measure.

@@ -46,7 +46,7 @@ from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
-from ..run.outputs import Gradient, Usage, cut_off, unfilled
+from ..run.outputs import Gradient, Usage, cut_off, needed_by_others, unfilled
 from ..run.pool import PoolUser
 from ..run.replay import PreparedGradients, Replay
 from ..trace.checkpoints import has_reentrant_checkpoint, without_checkpoints
@@ -171,6 +171,8 @@ class Region:
         self._varying = Varying(self.unpacked, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
+        # Outputs from which a backward has started.
+        self._started_from: set[frozenset[int]] = set()
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
         # Results of the last call, while the outputs used by the loss are determined.
@@ -464,10 +466,26 @@ class Region:
             self.shared.warn_once(KEPT)
         self._note_casts(variant.casts)
         self._check_kernels(variant)
+        self._note_skipped(graded, variant)
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
+
+    def _note_skipped(self, graded: set[int], variant: Variant) -> None:
+        """A backward starts from these outputs only."""
+        if self.shared.is_preparing or self.shared.is_measuring or frozenset(graded) in self._started_from:
+            return
+        self._started_from.add(frozenset(graded))
+        inputs = needed_by_others(variant.gm, graded, variant.use.cut)
+        if inputs:
+            names = ", ".join(describe_input(str(n.target), n.meta["example_value"]) for n in inputs[:3])
+            self.shared.warn_once(
+                f"the loss skips outputs of graph {self.number}: what only they need ({names}"
+                f"{', ...' if inputs[3:] else ''}) has zeros as gradients, where eager mode leaves None "
+                '(`fit` knows it if loss= skips them too; executor="eager" always)',
+                about="skipped outputs",
+            )
 
     def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
         """Notes that gradients planned to end in the step leave it, since autograd uses them otherwise."""
