@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -662,35 +663,61 @@ def test_batched_gradients_are_those_of_eager_mode() -> None:
     assert found.equal(expected)
 
 
-class Heads(nn.Module):
-    """Two heads."""
+class SeveralHeads(nn.Module):
+    """Outputs that need other parameters and inputs each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        torch.manual_seed(0)
+        self.body, self.middle, self.other = (nn.Linear(8, 8) for _ in range(3))
+        self.heads = nn.ModuleList(nn.Linear(8, 4) for _ in range(4))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> list[torch.Tensor]:
         y = self.body(x).tanh()
-        return self.first(y), self.second(y)
+        read = y, self.middle(y).tanh(), self.middle(y).tanh(), self.other(z)
+        return [*(head(value) for head, value in zip(self.heads, read, strict=True)), z * 2]
 
 
-def test_a_loss_that_skips_a_head_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Eager mode leaves None as the gradients of what only that head needs, and optimizers skip it."""
-    x = torch.randn(16, 8)
+def loss_reading(outputs: Iterable[int]) -> Callable[[list[torch.Tensor]], torch.Tensor]:
+    return lambda found: sum((found[i].square().mean() for i in outputs), torch.tensor(0.0))
 
-    def loss(outputs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return outputs[0].square().mean()
 
-    told, untold = (fit(Heads(), x, "100%", costs="roofline", **how) for how in ({"loss": loss}, {}))
-    loss(told(x)).backward()
-    assert told.second.weight.grad is None
-    assert not caplog.records
-    for _ in range(2):
-        untold.zero_grad()
-        loss(untold(x)).backward()
-    assert untold.second.weight.grad is None
-    (said,) = (record.getMessage() for record in caplog.records)
-    assert said.startswith("the loss skips outputs of graph 0: what only they need (")
-    assert "second" in said
-    assert "first" not in said
-    assert "body" not in said
+def after_steps(
+    losses: Sequence[list[int]], leaves: bool, of: Callable[[nn.Module], nn.Module] = lambda model: model
+) -> list[torch.Tensor | None]:
+    """Parameters and gradients of steps whose losses read these outputs. leaves: inputs are leaves."""
+    model, x, z = SeveralHeads(), *(torch.randn(16, 8, requires_grad=True) for _ in range(2))
+    run, optimizer = of(model), torch.optim.AdamW(model.parameters(), 0.1, weight_decay=0.5)
+    found: list[torch.Tensor | None] = []
+    for outputs in losses:
+        optimizer.zero_grad()
+        loss_reading(outputs)(run(x, z) if leaves else run(1 * x, 1 * z)).backward()
+        optimizer.step()
+        found += [None if t.grad is None else t.grad.clone() for t in (*model.parameters(), x, z)]
+    return [*model.parameters(), *found]
+
+
+@pytest.mark.parametrize("told", [None, [0], [0, 1, 2, 3, 4]])
+def test_what_only_skipped_outputs_need_has_no_gradient(told: list[int] | None) -> None:
+    """Zeros in its place would be stepped by, for AdamW's weight decay."""
+    choice = random.Random(0)
+    for leaves in (True, False):
+        losses = [choice.sample(range(5), choice.randint(1, 3)) for _ in range(6)]
+        sample = tuple(torch.randn(16, 8, requires_grad=True) for _ in range(2))
+        loss = None if told is None else loss_reading(told)
+        found = after_steps(losses, leaves, lambda m, s=sample, loss=loss: fit(m, s, "100%", loss=loss))
+        for ours, theirs in zip(found, after_steps(losses, leaves), strict=True):
+            assert (ours is None) == (theirs is None), losses
+            assert ours is None or ours.equal(theirs), losses
+
+
+@pytest.mark.parametrize("told", [None, [0]])
+def test_parameters_of_a_skipped_head_that_step_inside_are_said(
+    told: list[int] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, sample = SeveralHeads(), (torch.randn(16, 8), torch.randn(16, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    loss = None if told is None else loss_reading(told)
+    options: Any = {"optimizer": optimizer, "step": "backward", "costs": "roofline", "loss": loss}
+    loss_reading([0])(fit(model, sample, "100%", **options)(*sample)).backward()
+    assert any("stepped with zeros" in r.getMessage() for r in caplog.records) == (told is None)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import _dynamo
 
 from .errors import log
 from .private import COMPILED_CALL, in_symbolic_tracing
@@ -30,7 +29,7 @@ class _Fitted:
     def __init_subclass__(cls, **_: Any) -> None:
         """That of the model's class may register it by name."""
 
-    @_dynamo.disable(reason="remat runs the model by its plan")  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason="remat runs the model by its plan")  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled code around it leaves calls to Python: what it traced would have no plan."""
         return super().__call__(*args, **kwargs)  # type: ignore[misc]

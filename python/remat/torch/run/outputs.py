@@ -9,17 +9,19 @@ output that is not held is freed after the loss. If a later step differs, its gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx
 
+from ..base.edges import gradient_positions
 from ..base.nodes import ancestors, is_number, module_of, output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS, storage_id
 from ..base.step import OutputUse
 from ..trace.tangents import Strides, name_of_output
+from .replay import PreparedGradients
 
 
 @dataclass
@@ -169,16 +171,37 @@ def unfilled(gm: fx.GraphModule) -> Any:
     return type(returned)(found)
 
 
-def needed_by_others(gm: fx.GraphModule, graded: set[int], cut: frozenset[int]) -> list[fx.Node]:
-    """Inputs with gradients that only outputs other than these need: a trace takes zeros as the gradients of
-    those, where eager mode runs no backward at all. cut: outputs of which the trace has no gradient."""
-    returned = outputs_of(gm)
-    others = [n for i, n in enumerate(returned) if i not in graded | cut and isinstance(n, fx.Node)]
-    if not graded or not others:
-        return []
-    read = ancestors(returned[i] for i in graded if isinstance(returned[i], fx.Node))
-    inputs = [n for n in gm.graph.find_nodes(op="placeholder") if n in ancestors(others) - read]
-    return [n for n in inputs if getattr(n.meta.get("example_value"), "requires_grad", False)]
+def needed_by_others(gm: fx.GraphModule, graded: frozenset[int]) -> frozenset[int]:
+    """Positions of inputs that outputs other than these need, and these do not."""
+    returned, inputs = outputs_of(gm), gm.graph.find_nodes(op="placeholder")
+    needed = [n for i, n in enumerate(returned) if i in graded and isinstance(n, fx.Node)]
+    others = [n for i, n in enumerate(returned) if i not in graded and isinstance(n, fx.Node)]
+    alone = ancestors(others) - ancestors(needed)
+    return frozenset(i for i, node in enumerate(inputs) if node in alone)
+
+
+class Skipped:
+    """For one call: gradients of inputs that only outputs without a gradient need are None, as in eager mode.
+    A trace takes zeros as the gradients of such outputs, and makes zeros of them, which an optimizer with
+    weight decay or momentum steps by.
+    """
+
+    def __init__(self, node: Any, args: Sequence[Any], prepared: PreparedGradients) -> None:
+        """node: of the autograd graph that the call made. prepared: what it may return, where eager mode has
+        run."""
+        self._prepared = prepared
+        self._positions = gradient_positions(node, args)
+        self._none: set[int] = set()
+        node.register_hook(self._without)
+
+    def inputs(self, skipped: Iterable[int]) -> None:
+        """The gradients of these arguments are None."""
+        self._none = {self._positions[i] for i in skipped if i in self._positions}
+
+    def _without(self, gradients: Sequence[Any], _: Any) -> tuple[Any, ...] | None:
+        if not self._none or self._prepared.taken:
+            return None
+        return tuple(None if i in self._none else each for i, each in enumerate(gradients))
 
 
 def cut_off(gm: fx.GraphModule, outputs: frozenset[int]) -> fx.GraphModule:

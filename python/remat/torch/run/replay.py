@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from ..base.devices import devices_in_use
+from ..base.edges import gradient_positions
 from ..base.generators import generator_states, generators_kept, set_generator_states
 from ..base.private import will_execute
 
@@ -18,11 +19,12 @@ from ..base.private import will_execute
 class PreparedGradients:
     """Gradients to return in place of a planned backward.
 
-    fits: True if it returns one gradient for each argument of the graph.
+    fits: True if it returns one gradient for each argument of the graph. taken: did the last backward return
+    them?
     """
 
     def __init__(self) -> None:
-        self.fits = False
+        self.fits = self.taken = False
         self._gradients: list[Any] | None = None
 
     def note_results(self, results: int, arguments: int) -> None:
@@ -33,6 +35,7 @@ class PreparedGradients:
 
     def take(self) -> list[Any] | None:
         gradients, self._gradients = self._gradients, None
+        self.taken = gradients is not None
         return gradients
 
 
@@ -77,7 +80,9 @@ class Replay:
                     planned = None  # a view: its gradient reaches the planned backward as part of another
                 else:
                     direct[item.output_nr] = i
-        self.joined = _Joined(planned, direct, prepared, len(self.args))
+        reached = gradient_positions(planned, sources).keys() if planned is not None else set()
+        unreached = [i for i in range(len(sources)) if i not in reached]
+        self.joined = _Joined(planned, direct, prepared, len(self.args), unreached)
         wrapped = [
             _LateGradient.apply(self, i, item, *sources) if i in cut else item
             for i, item in enumerate(results)
@@ -85,8 +90,13 @@ class Replay:
         self.joined.follow(wrapped[i].grad_fn for i in sorted(cut))
         return wrapped
 
-    def gradients(self, given: Mapping[int, torch.Tensor], sources: Sequence[torch.Tensor]) -> list[Any]:
-        """Gradients of the sources, from those of outputs by index."""
+    def gradients(
+        self,
+        given: Mapping[int, torch.Tensor],
+        sources: Sequence[torch.Tensor],
+        of: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Gradients of the sources, from those of outputs by index. of: of these alone, others are None."""
         args = list(self.args)
         leaves = [source.detach().requires_grad_() for source in sources]
         for i, leaf in zip(self.sources, leaves, strict=True):
@@ -99,8 +109,12 @@ class Replay:
             if self.states is not None:
                 set_generator_states(self.states)
             outputs = self.gm(*args)
-        graded = [outputs[i] for i in given]
-        return list(torch.autograd.grad(graded, leaves, list(given.values()), allow_unused=True))
+        graded, wanted = [outputs[i] for i in given], range(len(leaves)) if of is None else of
+        found = torch.autograd.grad(
+            graded, [leaves[i] for i in wanted], list(given.values()), allow_unused=True
+        )
+        by_index = dict(zip(wanted, found, strict=True))
+        return [by_index.get(i) for i in range(len(leaves))]
 
 
 class _Joined:
@@ -109,11 +123,20 @@ class _Joined:
     Autograd visits the readers of outputs before the call itself, so late gradients are known when the
     planned backward runs. Then the graph runs again for all outputs, and the planned backward returns those
     gradients. Without a plan, the last late gradient runs the graph.
+
+    unreached: sources that only outputs need which were cut off. AOTAutograd takes those that are no leaves
+    off the planned backward, so the last late gradient runs the graph for them.
     """
 
     def __init__(
-        self, planned: Any, direct: Mapping[int, int], prepared: PreparedGradients, arguments: int
+        self,
+        planned: Any,
+        direct: Mapping[int, int],
+        prepared: PreparedGradients,
+        arguments: int,
+        unreached: Sequence[int],
     ) -> None:
+        self._unreached = unreached
         self._planned = None if planned is None else weakref.ref(planned)
         self._direct, self._prepared, self._arguments = direct, prepared, arguments
         self._late: list[Any] = []
@@ -136,12 +159,19 @@ class _Joined:
             self._arrived[index] = gradient
             self._known = replay, sources
         planned = None if self._planned is None else self._planned()
-        if planned is not None and self._prepared.fits and will_execute(planned):
-            return [None] * len(sources)
+        joined = planned is not None and self._prepared.fits and will_execute(planned)
+        nothing = [None] * len(sources)
+        if joined and not self._unreached:
+            return nothing
         late = (ref() for ref in self._late)
         if any(n is not None and id(n) not in self._seen and will_execute(n) for n in late):
-            return [None] * len(sources)
-        return self._all({}) or [None] * len(sources)
+            return nothing
+        if not joined:
+            return self._all({}) or nothing
+        if self._known is None:
+            return nothing
+        given = dict(sorted(self._arrived.items()))
+        return self._known[0].gradients(given, self._known[1], self._unreached)
 
     def _planned_is_due(self, gradients: Sequence[Any]) -> None:
         if self._known is None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -46,7 +47,7 @@ from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
-from ..run.outputs import Gradient, Usage, cut_off, needed_by_others, unfilled
+from ..run.outputs import Gradient, Skipped, Usage, cut_off, needed_by_others, unfilled
 from ..run.pool import PoolUser
 from ..run.replay import PreparedGradients, Replay
 from ..trace.checkpoints import has_reentrant_checkpoint, without_checkpoints
@@ -63,7 +64,7 @@ from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
-from .unplanned import KEPT, larger_inputs
+from .unplanned import KEPT, SKIPPED, larger_inputs
 from .untouched import WritesNoted
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
@@ -171,8 +172,8 @@ class Region:
         self._varying = Varying(self.unpacked, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
-        # Outputs from which a backward has started.
-        self._started_from: set[frozenset[int]] = set()
+        # Inputs that only other outputs need, by those that had a gradient.
+        self._needed_by_others: dict[frozenset[int], frozenset[int]] = {}
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
         # Results of the last call, while the outputs used by the loss are determined.
@@ -384,7 +385,7 @@ class Region:
             results = first.forward(lambda: self._run(variant.run, args, counted))
         if self._floats.positions:
             results = self._floats.returned(results, self._floats.values(args))
-        node = self._note_call(results, variant)
+        node = self._note_call(results, variant, args)
         if node is not None and variant.numbers is not None:
             node.register_prehook(lambda _: setattr(variant.numbers, "now", numbers))
         ended = variant.existing.ended
@@ -442,7 +443,7 @@ class Region:
             node.register_prehook(first.start_backward)
         node.register_hook(done)
 
-    def _note_call(self, results: Any, variant: Variant) -> Any:
+    def _note_call(self, results: Any, variant: Variant, args: Sequence[Any]) -> Any:
         """Watches the autograd node that this call made; returns it, or None."""
         for item in results if isinstance(results, (tuple, list)) else (results,):
             node = item.grad_fn if isinstance(item, torch.Tensor) else None
@@ -453,12 +454,21 @@ class Region:
                 if not packs_saved_tensors():
                     with self.shared.bookkeeping:
                         self._contexts.add(node)
-                Watch(node, results, lambda graded, held: self._note_use(graded, held, variant))
+                skipped = (
+                    Skipped(node, args, variant.prepared) if len(self.usage.differentiable) > 1 else None
+                )
+                Watch(node, results, partial(self._note_use, variant, skipped))
                 return node
         return None
 
-    def _note_use(self, graded: set[int], held: set[int], variant: Variant) -> None:
+    def _note_use(self, variant: Variant, skipped: Skipped | None, graded: set[int], held: set[int]) -> None:
         """A backward starts."""
+        if skipped is not None:
+            inputs = self._inputs_without(frozenset(graded))
+            skipped.inputs(inputs)
+            untraced = self._inputs_without(frozenset(range(self.usage.count)) - variant.use.cut)
+            if variant.existing.stepped & (inputs - untraced):
+                self.shared.warn_once(SKIPPED)
         if self.shared.is_proving:
             return
         self.shared.backward_starts()
@@ -466,26 +476,16 @@ class Region:
             self.shared.warn_once(KEPT)
         self._note_casts(variant.casts)
         self._check_kernels(variant)
-        self._note_skipped(graded, variant)
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
-    def _note_skipped(self, graded: set[int], variant: Variant) -> None:
-        """A backward starts from these outputs only."""
-        if self.shared.is_preparing or self.shared.is_measuring or frozenset(graded) in self._started_from:
-            return
-        self._started_from.add(frozenset(graded))
-        inputs = needed_by_others(variant.gm, graded, variant.use.cut)
-        if inputs:
-            names = ", ".join(describe_input(str(n.target), n.meta["example_value"]) for n in inputs[:3])
-            self.shared.warn_once(
-                f"the loss skips outputs of graph {self.number}: what only they need ({names}"
-                f"{', ...' if inputs[3:] else ''}) has zeros as gradients, where eager mode leaves None "
-                '(`fit` knows it if loss= skips them too; executor="eager" always)',
-                about="skipped outputs",
-            )
+    def _inputs_without(self, graded: frozenset[int]) -> frozenset[int]:
+        """The inputs that have no gradient if only these outputs have one."""
+        if graded not in self._needed_by_others:
+            self._needed_by_others[graded] = needed_by_others(self.gm, graded)
+        return self._needed_by_others[graded]
 
     def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
         """Notes that gradients planned to end in the step leave it, since autograd uses them otherwise."""

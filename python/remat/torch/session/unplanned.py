@@ -29,6 +29,10 @@ SEVERAL = (
     "a call has several backwards, and its plan is for one: such steps can need more than the budget (one "
     "backward of the sum of the losses does not)"
 )
+SKIPPED = (
+    'step="backward": parameters that only outputs need which the loss skips are stepped with zeros as '
+    "gradients, where eager mode leaves them (loss= tells fit which outputs those are)"
+)
 # Markers of graph-break reasons that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 

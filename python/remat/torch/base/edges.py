@@ -1,0 +1,29 @@
+"""Where a node of the autograd graph passes gradients on to."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+
+from .private import accumulated_leaf
+
+
+def gradient_positions(node: Any, tensors: Sequence[Any]) -> dict[int, int]:
+    """By index of a tensor to which the node passes a gradient, the position of that among all it returns.
+    Items that are no tensors count in the index."""
+    edges = enumerate(node.next_functions)
+    given = {_taker(function, number): i for i, (function, number) in edges if function is not None}
+    takers = {i: _taker_of(item) for i, item in enumerate(tensors) if isinstance(item, torch.Tensor)}
+    return {i: given[taker] for i, taker in takers.items() if taker in given}
+
+
+def _taker(function: Any, number: int) -> Hashable:
+    """The leaf that a gradient is accumulated into, or a node and which of its gradients it is."""
+    leaf = accumulated_leaf(function)
+    return (function, number) if leaf is None else id(leaf)
+
+
+def _taker_of(tensor: torch.Tensor) -> Hashable:
+    return id(tensor) if tensor.grad_fn is None else (tensor.grad_fn, tensor.output_nr)
