@@ -82,8 +82,8 @@ def in_tiles(op: Op) -> bool:
 
 
 def can_loop(op: Op) -> bool:
-    """Is it a scan that stacks numbers, one iteration at a time?"""
-    if op.kind != "scan" or op.params["unroll"] != 1:
+    """Is it a scan that stacks numbers, one iteration at a time, and has any?"""
+    if op.kind != "scan" or op.params["unroll"] != 1 or not op.params["length"]:
         return False
     return bool(stacked(op)) and all(is_number(v.aval) for v in stacked(op))
 

@@ -275,11 +275,11 @@ def test_loops_of_full_order_are_those_of_scan_bit_for_bit() -> None:
         assert same(rows[0][0], wanted[0][0])
 
 
-def in_full_order(layers: int) -> tuple[Any, Any, Any]:
+def in_full_order(layers: int, loss: Any = mlp) -> tuple[Any, Any, Any]:
     """Arrays of a step, its graph, and from an order to the step of the arrays."""
     args = arguments(layers)
     call = api.Call.of(args)
-    primal, _ = api.traced(mlp, call)
+    primal, _ = api.traced(loss, call)
     diff = api.differentiated(call, (0,), len(args))
 
     def step(order: full.FullOrder) -> Any:
@@ -287,6 +287,18 @@ def in_full_order(layers: int) -> tuple[Any, Any, Any]:
         return api.gradient_step(lambda *leaves: run(leaves), diff)
 
     return call.arrays, Joint(primal, call.avals, diff).in_full_order(), step
+
+
+def test_a_scan_without_an_iteration_is_left_as_it_is() -> None:
+    """A loop of full order would take slices that are not there."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        x, rows = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), c.sum(0)), x, jnp.stack(weights)[:0])
+        return mlp(weights, x) + rows.sum()
+
+    arrays, joint, step = in_full_order(2, loss)
+    value, grads = jitted(step(full.FullOrder(joint, range(joint.graph.num_ops))))(*arrays)
+    assert same((value[0], list(grads)), jax.value_and_grad(loss)(*arguments(2)))
 
 
 def test_a_loss_that_a_plan_makes_again_is_there_for_the_forward_half() -> None:
