@@ -9,7 +9,7 @@ output that is not held is freed after the loss. If a later step differs, its gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,13 +171,17 @@ def unfilled(gm: fx.GraphModule) -> Any:
     return type(returned)(found)
 
 
-def needed_by_others(gm: fx.GraphModule, graded: frozenset[int]) -> frozenset[int]:
-    """Positions of inputs that outputs other than these need, and these do not."""
+def needed_by_others(gm: fx.GraphModule, graded: Collection[int]) -> frozenset[int]:
+    """Positions of inputs with gradients that outputs other than these need, and these do not."""
     returned, inputs = outputs_of(gm), gm.graph.find_nodes(op="placeholder")
     needed = [n for i, n in enumerate(returned) if i in graded and isinstance(n, fx.Node)]
     others = [n for i, n in enumerate(returned) if i not in graded and isinstance(n, fx.Node)]
     alone = ancestors(others) - ancestors(needed)
-    return frozenset(i for i, node in enumerate(inputs) if node in alone)
+    return frozenset(i for i, node in enumerate(inputs) if node in alone and _may_have_gradient(node))
+
+
+def _may_have_gradient(node: fx.Node) -> bool:
+    return getattr(node.meta.get("example_value"), "requires_grad", True) is not False
 
 
 class Skipped:

@@ -172,6 +172,7 @@ class Region:
         self._varying = Varying(self.unpacked, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
+        self._skips: bool | None = None
         # Inputs that only other outputs need, by those that had a gradient.
         self._needed_by_others: dict[frozenset[int], frozenset[int]] = {}
         # Inputs that a call overwrites, once known.
@@ -454,9 +455,7 @@ class Region:
                 if not packs_saved_tensors():
                     with self.shared.bookkeeping:
                         self._contexts.add(node)
-                skipped = (
-                    Skipped(node, args, variant.prepared) if len(self.usage.differentiable) > 1 else None
-                )
+                skipped = Skipped(node, args, variant.prepared) if self._may_skip() else None
                 Watch(node, results, partial(self._note_use, variant, skipped))
                 return node
         return None
@@ -480,6 +479,13 @@ class Region:
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
+
+    def _may_skip(self) -> bool:
+        """Does an output with a gradient need less than all of them?"""
+        if self._skips is None:
+            alone = self.usage.differentiable
+            self._skips = any(needed_by_others(self.gm, [i]) for i in alone) if len(alone) > 1 else False
+        return self._skips
 
     def _inputs_without(self, graded: frozenset[int]) -> frozenset[int]:
         """The inputs that have no gradient if only these outputs have one."""
