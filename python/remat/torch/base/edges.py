@@ -10,13 +10,16 @@ import torch
 from .private import accumulated_leaf
 
 
-def gradient_positions(node: Any, tensors: Sequence[Any]) -> dict[int, int]:
-    """By index of a tensor to which the node passes a gradient, the position of that among all it returns.
-    Items that are no tensors count in the index."""
+def takers_of(tensors: Sequence[Any]) -> list[Hashable]:
+    """Where the gradients of these go; None for items that are no tensors."""
+    return [_taker_of(item) if isinstance(item, torch.Tensor) else None for item in tensors]
+
+
+def positions_of(node: Any, takers: Sequence[Hashable]) -> dict[int, int]:
+    """By index of a taker to which the node passes a gradient, the position of that among all it returns."""
     edges = enumerate(node.next_functions)
     given = {_taker(function, number): i for i, (function, number) in edges if function is not None}
-    takers = {i: _taker_of(item) for i, item in enumerate(tensors) if isinstance(item, torch.Tensor)}
-    return {i: given[taker] for i, taker in takers.items() if taker in given}
+    return {i: given[taker] for i, taker in enumerate(takers) if taker in given}
 
 
 def _taker(function: Any, number: int) -> Hashable:

@@ -9,6 +9,7 @@ output that is not held is freed after the loss. If a later step differs, its gr
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.edges import gradient_positions
+from ..base.edges import positions_of, takers_of
 from ..base.nodes import ancestors, is_number, module_of, output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS, storage_id
 from ..base.step import OutputUse
@@ -194,13 +195,15 @@ class Skipped:
         """node: of the autograd graph that the call made. prepared: what it may return, where eager mode has
         run."""
         self._prepared = prepared
-        self._positions = gradient_positions(node, args)
+        self._node, self._takers = weakref.ref(node), takers_of(args)
         self._none: set[int] = set()
         node.register_hook(self._without)
 
-    def inputs(self, skipped: Iterable[int]) -> None:
+    def inputs(self, skipped: Collection[int]) -> None:
         """The gradients of these arguments are None."""
-        self._none = {self._positions[i] for i in skipped if i in self._positions}
+        node = self._node()
+        positions = positions_of(node, self._takers) if skipped and node is not None else {}
+        self._none = {positions[i] for i in skipped if i in positions}
 
     def _without(self, gradients: Sequence[Any], _: Any) -> tuple[Any, ...] | None:
         if not self._none or self._prepared.taken:

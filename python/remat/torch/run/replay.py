@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ..base.devices import devices_in_use
-from ..base.edges import gradient_positions
+from ..base.edges import positions_of, takers_of
 from ..base.generators import generator_states, generators_kept, set_generator_states
 from ..base.private import will_execute
 
@@ -80,7 +80,7 @@ class Replay:
                     planned = None  # a view: its gradient reaches the planned backward as part of another
                 else:
                     direct[item.output_nr] = i
-        reached = gradient_positions(planned, sources).keys() if planned is not None else set()
+        reached = positions_of(planned, takers_of(sources)).keys() if planned is not None else set()
         unreached = [i for i in range(len(sources)) if i not in reached]
         self.joined = _Joined(planned, direct, prepared, len(self.args), unreached)
         wrapped = [
