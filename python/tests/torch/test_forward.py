@@ -105,6 +105,8 @@ def test_what_is_made_of_a_fitted_module_has_the_models_forward(caplog: pytest.L
     compiled: Any = torch.compile(model, backend="eager")
     assert compiled(x).equal(expected)
     assert torch.compile(model.forward, backend="eager")(x).equal(expected)
+    for strict in (False, True):
+        assert torch.export.export(model, (x,), strict=strict).module()(x).equal(expected)
     again: Any = remat.torch.fit(model, x, "60%", work_limit=20_000)
     again(x).backward()
     assert said(caplog) == 0

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from .errors import log
-from .private import COMPILED_CALL, in_symbolic_tracing
+from .private import COMPILED_CALL, eager_call, in_symbolic_tracing
 
 _CALL, _REPORT, _MODEL = "_remat_call", "_remat_report", "_remat_model"
 
@@ -29,10 +29,11 @@ class _Fitted:
     def __init_subclass__(cls, **_: Any) -> None:
         """That of the model's class may register it by name."""
 
-    @torch.compiler.disable(reason="remat runs the model by its plan")  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compiled code around it leaves calls to Python: what it traced would have no plan."""
-        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        if torch.compiler.is_exporting():
+            return eager_call(self)(*args, **kwargs)
+        return _by_plan(super().__call__, args, kwargs)  # type: ignore[misc]
 
     @property
     def _compiled_call_impl(self) -> Callable[..., Any] | None:
@@ -67,6 +68,11 @@ class _Fitted:
         if report_of(self) is not None and rest and isinstance(rest[0], dict):
             rest[0] = {**rest[0], "remat": report_of(self)}
         return (functools.partial(make, *args), (), *rest)
+
+
+@torch.compiler.disable(reason="remat runs the model by its plan")
+def _by_plan(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return call(*args, **kwargs)
 
 
 def _slot(module: Any, name: str) -> Any:
