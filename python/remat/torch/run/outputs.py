@@ -10,7 +10,7 @@ output that is not held is freed after the loss. If a later step differs, its gr
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +18,10 @@ import torch
 from torch import fx
 
 from ..base.edges import positions_of, takers_of
-from ..base.nodes import ancestors, is_number, module_of, output_node, outputs_of
-from ..base.private import BACKWARD_HOLDS_ARGUMENTS, storage_id
+from ..base.nodes import is_number, module_of, output_node, outputs_of
+from ..base.private import BACKWARD_HOLDS_ARGUMENTS, is_tangent, storage_id
 from ..base.step import OutputUse
-from ..trace.tangents import Strides, name_of_output
+from ..trace.tangents import UNKNOWN, Strides, index_of_output, name_of_output
 from .replay import PreparedGradients
 
 
@@ -172,23 +172,38 @@ def unfilled(gm: fx.GraphModule) -> Any:
     return type(returned)(found)
 
 
-def needed_by_others(gm: fx.GraphModule, graded: Collection[int]) -> frozenset[int]:
-    """Positions of inputs with gradients that outputs other than these need, and these do not."""
-    returned, inputs = outputs_of(gm), gm.graph.find_nodes(op="placeholder")
-    needed = [n for i, n in enumerate(returned) if i in graded and isinstance(n, fx.Node)]
-    others = [n for i, n in enumerate(returned) if i not in graded and isinstance(n, fx.Node)]
-    alone = ancestors(others) - ancestors(needed)
-    return frozenset(i for i, node in enumerate(inputs) if node in alone and _may_have_gradient(node))
+class MadeOf:
+    """By argument of a graph, the outputs of whose gradients its gradient is made in a trace; None where that
+    is not known, or where it is made of none.
+    """
 
+    def __init__(self, outputs: Sequence[frozenset[int] | None] = ()) -> None:
+        self._outputs = outputs
+        known = [each for each in outputs if each is not None]
+        self.differ = any(each != known[0] for each in known)
 
-def _may_have_gradient(node: fx.Node) -> bool:
-    return getattr(node.meta.get("example_value"), "requires_grad", True) is not False
+    @classmethod
+    def in_trace(
+        cls, joint: fx.GraphModule, gradients: Sequence[Any], shared: Mapping[int, frozenset[int]]
+    ) -> MadeOf:
+        """gradients: results of the joint graph, one for each argument. shared: outputs that share memory."""
+        of: dict[fx.Node, frozenset[int]] = {}
+        for node in joint.graph.nodes:
+            of[node] = frozenset().union(*(of[each] for each in node.all_input_nodes))
+            if is_tangent(node):
+                index = index_of_output(node)
+                of[node] = frozenset([index]) | shared.get(index, frozenset())
+        made = [of[each] if isinstance(each, fx.Node) else frozenset[int]() for each in gradients]
+        return cls([each if each and UNKNOWN not in each else None for each in made])
+
+    def without(self, graded: Set[int]) -> frozenset[int]:
+        """The arguments that have no gradient in eager mode, if only these outputs have one."""
+        return frozenset(i for i, each in enumerate(self._outputs) if each and each.isdisjoint(graded))
 
 
 class Skipped:
-    """For one call: gradients of inputs that only outputs without a gradient need are None, as in eager mode.
-    A trace takes zeros as the gradients of such outputs, and makes zeros of them, which an optimizer with
-    weight decay or momentum steps by.
+    """For one call: what is made of gradients of outputs that have none is None, as in eager mode. A trace
+    takes zeros for them, and makes zeros, which an optimizer with weight decay or momentum steps by.
     """
 
     def __init__(self, node: Any, args: Sequence[Any], prepared: PreparedGradients) -> None:

@@ -47,7 +47,7 @@ from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
-from ..run.outputs import Gradient, Skipped, Usage, cut_off, needed_by_others, unfilled
+from ..run.outputs import Gradient, MadeOf, Skipped, Usage, cut_off, unfilled
 from ..run.pool import PoolUser
 from ..run.replay import PreparedGradients, Replay
 from ..trace.checkpoints import has_reentrant_checkpoint, without_checkpoints
@@ -119,6 +119,7 @@ class Variant:
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
     prepared: PreparedGradients = field(default_factory=PreparedGradients)
+    made_of: MadeOf = field(default_factory=MadeOf)
     numbers: Numbers | None = None
     casts: Casts = ()
     inputs: int = 0
@@ -172,9 +173,6 @@ class Region:
         self._varying = Varying(self.unpacked, one_plan) if is_symbolic(sizes) else None
         # The same code, compiled without symbols.
         self._kin: Region | None = None
-        self._skips: bool | None = None
-        # Inputs that only other outputs need, by those that had a gradient.
-        self._needed_by_others: dict[frozenset[int], frozenset[int]] = {}
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
         # Results of the last call, while the outputs used by the loss are determined.
@@ -455,7 +453,7 @@ class Region:
                 if not packs_saved_tensors():
                     with self.shared.bookkeeping:
                         self._contexts.add(node)
-                skipped = Skipped(node, args, variant.prepared) if self._may_skip() else None
+                skipped = Skipped(node, args, variant.prepared) if variant.made_of.differ else None
                 Watch(node, results, partial(self._note_use, variant, skipped))
                 return node
         return None
@@ -463,10 +461,9 @@ class Region:
     def _note_use(self, variant: Variant, skipped: Skipped | None, graded: set[int], held: set[int]) -> None:
         """A backward starts."""
         if skipped is not None:
-            inputs = self._inputs_without(frozenset(graded))
+            inputs = variant.made_of.without(graded)
             skipped.inputs(inputs)
-            untraced = self._inputs_without(frozenset(range(self.usage.count)) - variant.use.cut)
-            if variant.existing.stepped & (inputs - untraced):
+            if variant.existing.stepped & inputs:
                 self.shared.warn_once(SKIPPED)
         if self.shared.is_proving:
             return
@@ -479,19 +476,6 @@ class Region:
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
-
-    def _may_skip(self) -> bool:
-        """Does an output with a gradient need less than all of them?"""
-        if self._skips is None:
-            alone = self.usage.differentiable
-            self._skips = any(needed_by_others(self.gm, [i]) for i in alone) if len(alone) > 1 else False
-        return self._skips
-
-    def _inputs_without(self, graded: frozenset[int]) -> frozenset[int]:
-        """The inputs that have no gradient if only these outputs have one."""
-        if graded not in self._needed_by_others:
-            self._needed_by_others[graded] = needed_by_others(self.gm, graded)
-        return self._needed_by_others[graded]
 
     def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
         """Notes that gradients planned to end in the step leave it, since autograd uses them otherwise."""
@@ -628,7 +612,7 @@ class Region:
 
         # PyTorch up to 2.12 keeps this function, so it must not hold arguments: it runs once, and takes them.
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
-            self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
+            self._note_gradients(joint, outputs_of(joint)[num_forward_outputs:], num_args, variant)
             if variant.numbers is not None:
                 if others:
                     self._marks[traced_for] = floats.marks(joint, values, others.pop())
@@ -747,9 +731,12 @@ class Region:
             log.info("each shape is traced for itself: %s", error)
             return None
 
-    def _note_graded(self, gradients: Sequence[Any], num_args: int) -> None:
+    def _note_gradients(
+        self, joint: fx.GraphModule, gradients: Sequence[Any], num_args: int, variant: Variant
+    ) -> None:
         if len(gradients) == num_args:
             self._graded = frozenset(i for i, gradient in enumerate(gradients) if gradient is not None)
+            variant.made_of = MadeOf.in_trace(joint, gradients, self.usage.shared)
 
     def _announce(self, report: PlanReport, seconds: dict[str, float]) -> None:
         report.set_seconds({name: seconds.get(name, 0.0) for name in PHASES})

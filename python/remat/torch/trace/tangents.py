@@ -20,6 +20,7 @@ from ..base.nodes import outputs_of
 from ..base.private import JointTrace, PlainAOTOutput, base_of, is_tangent, tangent_output
 
 Strides = tuple[int, ...]
+UNKNOWN = -1
 
 
 def strides_to_trace(gradient: torch.Tensor) -> Strides | None:
@@ -55,6 +56,14 @@ def names_of_tangents(joint: fx.GraphModule) -> list[str]:
     return [name if output is None else str(output.expr()) for name, output in outputs]
 
 
+def index_of_output(tangent: fx.Node) -> int:
+    """The output of which a placeholder of a joint graph is the gradient, or one that views the same; or
+    UNKNOWN."""
+    output = tangent_output(tangent)
+    shown = output if isinstance(output, PlainAOTOutput) else output and base_of(output)
+    return UNKNOWN if shown is None else int(shown.idx)
+
+
 def summed_otherwise(trace: JointTrace) -> list[int]:
     """Outputs of a traced function that view one result with a sum of three or more gradients. Eager mode
     adds gradients of views where the views were made, a trace adds them before all others: the last bits may
@@ -62,13 +71,10 @@ def summed_otherwise(trace: JointTrace) -> list[int]:
     """
     found: list[int] = []
     joint = trace.traced[0]
-    tangents = [
-        (node, tangent_output(node)) for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)
-    ]
+    tangents = [node for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)]
     for outputs in trace.joined_outputs():
-        for tangent, output in tangents:
-            shown = output if isinstance(output, PlainAOTOutput) else output and base_of(output)
-            if shown is not None and shown.idx in outputs and len(outputs) + _added_to(tangent) > 2:
+        for tangent in tangents:
+            if index_of_output(tangent) in outputs and len(outputs) + _added_to(tangent) > 2:
                 found += outputs
     return sorted(set(found))
 
