@@ -33,7 +33,9 @@ class _Fitted:
         """Compiled code around it leaves calls to Python: what it traced would have no plan."""
         if torch.compiler.is_exporting():
             return eager_call(self)(*args, **kwargs)
-        return _by_plan(super().__call__, args, kwargs)  # type: ignore[misc]
+        if torch.compiler.is_compiling():
+            return _by_plan(super().__call__, args, kwargs)  # type: ignore[misc]
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     @property
     def _compiled_call_impl(self) -> Callable[..., Any] | None:
